@@ -90,7 +90,7 @@ static int chain_make_room(struct chain *chain, uint32_t tokens)
 
 static uint8_t *chain_keys_of(const struct chain *chain, uint32_t group)
 {
-    return (uint8_t *)(uintptr_t)chain->seq.group[group].keys; /* ours */
+    return (uint8_t *)(uintptr_t)chain->seq.group[group].keys; /* the chain owns them */
 }
 
 static int hash_group(const struct chain *chain, uint32_t group)
@@ -120,8 +120,8 @@ struct place {
     char why[160];
 };
 
-/* Takes the first group that has the block, but prefers one of full attention, in which all earlier
- * blocks must be cached, too. */
+/* Keeps the first group that has the block, but prefers a group of full attention, in which all
+ * earlier blocks must be cached too. */
 static int add_place(void *ctx, const void *row)
 {
     struct place *p = ctx;

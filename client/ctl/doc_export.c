@@ -16,7 +16,7 @@
 #include "ranks.h"
 #include "units.h"
 
-/* Bytes that are held at a time, about; fewer if the daemon lets a session hold fewer
+/* Bytes that are held at a time, about; fewer if the daemon allows a session fewer
  * (limits.lease_bytes). */
 #define PIECE_BYTES (UINT64_C(64) << 20)
 
@@ -72,7 +72,7 @@ static bool are_hashed(const struct chain *chain)
     return same;
 }
 
-/* Blocks that a hit of the whole sequence needs. */
+/* Finds the blocks that a hit of the whole sequence needs. */
 static void needed(const struct kvc_group_spec *g, uint32_t tokens, uint32_t blocks,
                    uint32_t *ret_first, uint32_t *ret_n)
 {
@@ -120,8 +120,8 @@ static int fill_doc(struct export *e)
     return rc < 0 ? CTL_FAILED : 0;
 }
 
-/* Writes the header: at first to reserve its place, and again, equally long, when the sums are
- * known. */
+/* Writes the header. It is written once to reserve its place, and again with the same length when
+ * the sums are known. */
 static int write_header(struct export *e)
 {
     json_t *metadata = docfile_metadata(&e->doc);
@@ -204,8 +204,8 @@ static enum kvc_miss reason_of(const struct export *e, const struct kvc_prefix *
     return KVC_MISS_NONE;
 }
 
-/* Blocks of a piece are missing. A smaller piece may be complete, or the same one later, because
- * blocks on storage need room in memory. 0: try again; or an enum ctl_exit. */
+/* Called when blocks of a piece are missing. A smaller piece may be complete, or the same one
+ * later, because blocks on storage need room in memory. 0: try again; else an enum ctl_exit. */
 static int doc_export_missing(struct export *e, const struct kvc_prefix *prefix, uint32_t want)
 {
     const enum kvc_miss reason = reason_of(e, prefix);
@@ -240,8 +240,8 @@ static int write_hold(struct export *e, const struct kvc_hold *hold)
     return rc < 0 ? write_fail(e, rc) : rc;
 }
 
-/* The piece is more than the daemon lets a session hold. 0: try again with a smaller one; or an
- * enum ctl_exit. */
+/* Called when the piece is more than the daemon allows a session to hold. 0: try again with a
+ * smaller one; else an enum ctl_exit. */
 static int too_much(struct export *e)
 {
     if (step_down(e))
@@ -357,7 +357,7 @@ static void say_done(const struct export *e)
     char size[UNITS_TEXT_BYTES], tokens[UNITS_COUNT_BYTES];
     const uint32_t tensors = docfile_tensors(&e->doc, NULL);
     if (!strcmp(e->path, "-"))
-        return; /* stdout has the document */
+        return; /* stdout has the document, so no text may follow it */
     if (e->n.ctl->json) {
         json_print(json_pack("{s:s, s:s, s:I, s:I, s:b}", "name", e->doc.name, "file", e->path,
                              "tokens", (json_int_t)e->doc.tokens, "bytes", (json_int_t)e->total,

@@ -15,10 +15,11 @@
 #include "ranks.h"
 #include "units.h"
 
-/* Stored at a time: a session may be writing half of host.limit, and there is no sense in more. */
+/* Bytes that are stored at a time. A session may be writing half of host.limit at most, and larger
+ * steps bring nothing. */
 #define STAGING_BYTES (UINT64_C(8) << 20)
 #define STAGING_ALIGN UINT64_C(64)
-/* The document gets its name last; for so long a wish keeps its blocks while they are stored. */
+/* The document gets its name last. Until then a wish keeps its blocks for so long. */
 #define WISH_MS UINT64_C(600000)
 
 static const char help[] =
@@ -44,11 +45,11 @@ struct import {
     FILE *file;
     struct st_header header;
     struct docfile doc;
-    struct chain chain; /* of the target */
+    struct chain chain; /* in the target namespace */
     struct ranks ranks;
     uint8_t *block;
     uint64_t done;
-    struct pause pause; /* for room */
+    struct pause pause; /* between attempts to find room */
     struct progress bar;
 };
 
@@ -186,8 +187,8 @@ static int say_refused(int error)
     return CTL_FAILED;
 }
 
-/* Whether the error may pass: there may be room when earlier blocks have been written to storage.
- */
+/* Whether the error may pass: memory may have room when earlier blocks have been written to
+ * storage. */
 static bool may_pass(int error)
 {
     return error == KVC_E_FULL || error == KVC_E_BUSY || error == KVC_E_LIMIT;
@@ -206,15 +207,15 @@ static uint32_t count_stored(const uint8_t *statuses, uint32_t n, int *ret_error
     return n;
 }
 
-/* Blocks first .. first + *n - 1 of a group's tensor, for one shard; *n: so many from the first on
- * are there, and for the others there is no room now. 0, or an enum ctl_exit. */
+/* Stores blocks first .. first + *n - 1 of a group's tensor, for one shard. *n: how many of them,
+ * from the first on, are stored; the others found no room now. 0, or an enum ctl_exit. */
 static int doc_import_store(struct import *m, uint32_t g, uint32_t shard, uint32_t first,
                             uint32_t *n)
 {
     static uint64_t offsets[KVC_STORE_MAX];
     static uint8_t statuses[KVC_STORE_MAX];
     const struct kvc_group_spec *spec = &m->doc.spec.group[g];
-    const uint32_t at = m->doc.group[g].first + first; /* in the sequence */
+    const uint32_t at = m->doc.group[g].first + first; /* index in the sequence */
     const uint64_t slot = (spec->block_bytes + STAGING_ALIGN - 1) / STAGING_ALIGN * STAGING_ALIGN;
     const struct kvc_seq *seq = &m->chain.seq;
     char name[ST_NAME_BYTES];
@@ -272,7 +273,7 @@ static uint32_t at_a_time(const struct import *m, uint32_t g)
     return (uint32_t)n;
 }
 
-/* Stores the blocks of a group in steps, in smaller ones while there is little room. */
+/* Stores the blocks of a group in steps, which become smaller while memory has little room. */
 static int store_steps(struct import *m, uint32_t g, uint32_t most)
 {
     const uint32_t all = m->doc.group[g].n;

@@ -40,7 +40,7 @@ static int digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Exactly n bytes. */
+/* Reads exactly n bytes. */
 static bool from_hex(const char *text, uint8_t *bytes, size_t n)
 {
     if (!text || strlen(text) != 2 * n)
@@ -99,7 +99,7 @@ uint32_t docfile_tensors(const struct docfile *doc, struct st_tensor *ret_tensor
     return n;
 }
 
-/* ---- what the header itself is checked by ---- */
+/* ---- texts by which the header itself is checked ---- */
 
 #define TAG_KEY  1u
 #define TAG_TEXT 2u

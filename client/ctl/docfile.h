@@ -31,7 +31,7 @@
 
 #define DOC_SUM_BYTES   16u
 #define DOC_PRINT_BYTES 16u
-/* A text: hex and its end. */
+/* The text of header_sum: hex digits and a zero byte. */
 #define DOC_HEADER_SUM_BYTES 65u
 
 struct docfile {

@@ -16,8 +16,8 @@
 #define SECOND_NS   UINT64_C(1000000000)
 #define PAUSE_NS    (SECOND_NS / 20)
 #define SLICE_BYTES (UINT64_C(64) << 20)
-/* If the rest does not get smaller for so long, the command gives up. Long enough for a drive that
- * stalls until the daemon takes it out of service. */
+/* If the rest has not become smaller for so long, the command gives up. It is long enough for a
+ * drive that stalls until the daemon takes it out of service. */
 #define STUCK_NS (10 * SECOND_NS)
 
 static const char help[] =

@@ -94,7 +94,7 @@ static int evict_check(struct evict *e)
     return 0;
 }
 
-/* ---- what went ---- */
+/* ---- blocks that were evicted ---- */
 
 static json_t *evicted_json(const struct evict *e, const struct kvc_evicted *done)
 {
@@ -162,7 +162,8 @@ static int evict_name(const struct evict *e, struct ctl *ctl)
     struct kvc_name_info info;
     struct kvc_evicted done;
     struct kvc_kept kept;
-    int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info); /* says what there is instead */
+    /* If the name is missing, says so, and names the other kind. */
+    int rc = chain_show_name(ctl, e->kind, e->name, e->sub, &info);
     if (rc != 0)
         return rc;
     rc = kvc_name_evict_kept(ctl->kvc, e->kind, e->name, e->sub, e->filter.dry_run, &done, &kept);

@@ -57,7 +57,7 @@ const struct kvc_device *devices_at(const struct devices *devices, size_t i)
 
 static const char *label(const struct kvc_device *d)
 {
-    return d->device[0] ? d->device : "-"; /* it was never up */
+    return d->device[0] ? d->device : "-"; /* the device has never been up */
 }
 
 static bool gpu_is_of(const struct kvc_rate *r, const struct kvc_device *d)

@@ -12,8 +12,8 @@
 #include "stdfds.h"
 #include "utf8.h"
 
-/* Also escapes characters for which JSON does not ask it, as plain() does; a parser reads the same
- * text. */
+/* Also escapes characters that JSON allows unescaped but that steer a terminal; a parser reads the
+ * same text. */
 static void put_escaped(const char *text)
 {
     size_t left = strlen(text), n;
@@ -39,7 +39,7 @@ void json_print(json_t *value)
     put_escaped(text);
     free(text);
     putchar('\n');
-    (void)stdfds_flush(); /* main() tells, and exits with it */
+    (void)stdfds_flush(); /* an error is kept: main() prints it and exits with it */
     json_decref(value);
 }
 

@@ -96,7 +96,7 @@ int named_options(struct named *n, int argc, char **argv, const struct arg *opti
     return rc == 0 ? check_name(n, must) : rc;
 }
 
-/* ---- whether names are noted ---- */
+/* ---- whether the journal of names works ---- */
 
 static int take_names_error(void *ctx, const struct kvc_stat *stat)
 {
@@ -105,7 +105,7 @@ static int take_names_error(void *ctx, const struct kvc_stat *stat)
     return 0;
 }
 
-/* Only administrators see the statistic, so 0 may also mean that the daemon does not tell. */
+/* Returns 0 also if this session may not see the statistic, which only administrators may. */
 int named_error(struct ctl *ctl)
 {
     int error = 0;
@@ -378,7 +378,7 @@ static void print_gone(const struct kvc_evicted *gone, const struct kvc_kept *ke
 
 int named_forget(struct named *n, int argc, char **argv, const char *help)
 {
-    struct kvc_evicted gone = {0}; /* nothing, without --evict */
+    struct kvc_evicted gone = {0}; /* stays zero without --evict */
     struct kvc_kept kept = {0};
     struct kvc_name_info info;
     int rc = named_options(n, argc, argv, forget_table, help, true);
@@ -414,7 +414,8 @@ static int load_step(const struct named *n, bool wait, uint64_t *ret_bytes)
     return rc < 0 ? named_fail(n, rc) : 0;
 }
 
-/* Loads until all is in memory, or nothing has come for as long as an answer may take. */
+/* Loads until all blocks are in memory, or until none has come for as long as an answer may take.
+ */
 static int named_load(const struct named *n, const struct kvc_name_info *info, uint64_t *ret_bytes)
 {
     struct progress bar;
@@ -426,7 +427,7 @@ static int named_load(const struct named *n, const struct kvc_name_info *info, u
         before = bytes;
         rc = load_step(n, true, &bytes);
         progress_show(&bar, bytes);
-        /* A step that ends early has found that no more will come. */
+        /* A step that ends early has found that no more blocks will come. */
         idle_ms = bytes > before ? 0 : idle_ms + PRELOAD_STEP_MS;
     }
     progress_end(&bar);

@@ -25,7 +25,7 @@ static int resolve(const char *path, char target[PATH_MAX])
         if (realpath(path, target))
             return 0;
         if (errno != ENOENT || lstat(path, &link) == 0)
-            return -errno; /* a symlink to nothing, too */
+            return -errno; /* a dangling symlink, too */
     }
     int n = snprintf(target, PATH_MAX, "%s", path);
     return n < 0 || n >= PATH_MAX ? -ENAMETOOLONG : 0;

@@ -122,7 +122,7 @@ static const char *limit_text(uint64_t bytes, char text[64])
     return bytes ? text : "none";
 }
 
-/* vain: what follows when it is on. */
+/* vain: the text that follows if the switch is on. */
 static void switch_line(struct table *t, const char *name, bool now, bool start, const char *vain)
 {
     line(t, name, "%s%s%s", now ? "on" : "off",

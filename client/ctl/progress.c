@@ -19,7 +19,7 @@ static uint64_t progress_now_ns(void)
 
 void progress_begin(struct progress *p, const char *what, uint64_t total_bytes)
 {
-    const uint64_t now = progress_now_ns(); /* what is short is not shown at all */
+    const uint64_t now = progress_now_ns(); /* a task that ends soon shows nothing */
     *p = (struct progress){.what = what, .total = total_bytes, .begun_ns = now, .shown_ns = now};
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far long work is: a line on stderr that is written over, on a terminal only. One thread. */
+/* A line on stderr that shows how far a long task is. It is shown on a terminal only, and rewritten
+ * in place. One thread. */
 #ifndef CTL_PROGRESS_H
 #define CTL_PROGRESS_H
 

@@ -39,10 +39,10 @@ struct ask {
     struct kvc_quota quota;
     const char *tenant, *sub;
     struct ctl_size part[PARTS];
-    bool found; /* in the list, and `quota` filled in from there */
+    bool found; /* the list has the quota, and `quota` is filled in from it */
 };
 
-/* Whose it is stands above the list of the help. */
+/* The options that name the owner stand above this list in the help. */
 static const struct arg option_table[] = {
     {"--host SIZE|none", "never more than this in host memory; what is above it is evicted",
      ARG_PARSE(struct ask, part[HOST], ctl_parse_size)},
@@ -175,13 +175,14 @@ static int take_scope(struct ask *a)
     return 0;
 }
 
-/* Values that the command line does not have stay as they are. */
+/* Keeps the values that the command line does not have. */
 static int quota_merge(void *ctx, const void *row)
 {
     struct ask *a = ctx;
     const struct kvc_quota *old = row;
     struct kvc_quota *q = &a->quota, from = *old;
-    const bool named = q->scope != KVC_SCOPE_NS; /* the list may say whose a namespace is, too */
+    /* a row may also name the owner of the namespace. */
+    const bool named = q->scope != KVC_SCOPE_NS;
     if (old->scope != q->scope || old->ns != q->ns ||
         (named &&
          (strcmp(old->tenant, q->tenant) != 0 || strcmp(old->sub_tenant, q->sub_tenant) != 0)))

@@ -8,7 +8,7 @@
 
 struct entry {
     uint64_t large;
-    uint64_t small; /* + 1; 0 = empty */
+    uint64_t small; /* the small number + 1; 0 = empty */
 };
 
 /* Open addressing, at most half full, slots a power of two. */

@@ -209,7 +209,7 @@ void rows_json(json_t *object, const struct kvc_table *table, const void *row,
 {
     for (uint32_t i = 0; columns ? columns[i] != NULL : i < table->columns; i++) {
         const struct kvc_column *c = columns ? rows_column(table, columns[i]) : &table->column[i];
-        if (c->type != KVC_COLUMN_UUID) /* another column has it for people */
+        if (c->type != KVC_COLUMN_UUID) /* people see the device by another column */
             json_object_set_new(object, c->name, cell_json(c, row));
     }
 }

@@ -12,7 +12,7 @@ struct json_t;
 struct rows {
     const struct kvc_table *table;
     size_t n, cap;
-    void *row; /* n structs of the table's */
+    void *row; /* n structs of the table's rows */
 };
 
 enum rows_form {
@@ -81,7 +81,8 @@ void rows_table(const struct rows *rows, const struct rows_view *view, bool colo
 struct json_t *rows_array(const struct rows *rows);
 /* Writes where a block is: "host chunk 3 at 4096". */
 const char *rows_where(const struct kvc_block_info *block, char text[ROWS_SAID_BYTES]);
-/* The word for a value of an enum; `unit` (enum kvc_unit) says which enum. NULL: there is none. */
+/* The word for a value of an enum; `unit` (enum kvc_unit) says which enum. NULL: the value has no
+ * word. */
 const char *rows_word(unsigned unit, uint64_t value);
 /* Adds columns of a row to `object`. `columns`: their names, NULL at the end; NULL: all. */
 void rows_json(struct json_t *object, const struct kvc_table *table, const void *row,

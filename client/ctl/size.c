@@ -54,7 +54,7 @@ static const char *const tier_names[TIERS] = {"hbm", "host", "nvme"};
 
 struct figures {
     uint64_t token, context, all;
-    uint64_t rank; /* of a context, in the accelerator that keeps most of it */
+    uint64_t rank; /* bytes of a context in the accelerator that keeps most of it */
     uint64_t fits[TIERS];
     double break_even; /* bytes per second; 0 = no prefill cost was given */
 };
@@ -64,8 +64,8 @@ static uint64_t ranks(const struct size *s)
     return s->tp * s->pp;
 }
 
-/* Bytes of a context in all ranks together; *ret_rank: in the rank that has most. All ranks that
- * split a layer have the same hidden states, so one copy is counted. */
+/* Returns the bytes of a context in all ranks together. *ret_rank: bytes in the rank that keeps
+ * most. All ranks that split a layer have the same hidden states, so one copy is counted. */
 static uint64_t context_of(const struct size *s, enum kv_form form, uint64_t *ret_rank)
 {
     uint64_t sum = 0;
@@ -316,7 +316,7 @@ static void size_print_table(const struct size *s)
 
 /* ---- the command ---- */
 
-/* A count, or one with K or M behind it, as contexts are named: times 1024, or its square. */
+/* Parses a speed of prefill, in tokens per second. */
 static int parse_speed(const char *text, void *at, const char **ret_why)
 {
     *ret_why = "must be a number above 0, like 20000";

@@ -84,7 +84,7 @@ static int take_sections(struct stats *s)
     bool paths_alone, devices_alone;
     const bool paths = wants(s, "paths", &paths_alone);
     const bool devices = wants(s, "devices", &devices_alone);
-    paths_free(&s->paths); /* of the look before */
+    paths_free(&s->paths); /* of the previous look */
     devices_free(&s->devices);
     int rc = paths ? paths_take(s->ctl, &s->paths) : 0;
     if (rc >= 0 && devices)

@@ -9,7 +9,7 @@
 
 struct table {
     const char *const *heads;
-    size_t columns, shown; /* shown: from the left */
+    size_t columns, shown; /* shown: how many columns are printed, from the left */
     size_t width[TABLE_COLUMNS_MAX];
     char **cells;
     size_t n, cap;

@@ -10,7 +10,7 @@
 #include "chain.h"
 #include "file_kind.h"
 
-/* As many as one message can carry to the daemon. */
+/* As many ids as one message to the daemon can carry. */
 #define IDS_MAX (KVC_MESSAGE_MAX / sizeof(uint32_t))
 
 /* A static text that says what the file seems to be, by its first bytes. Seeks back to its

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes on, as one screen that is drawn again: requests, hits, bytes moved, tiers, and who
- * holds the room. All of it is what stats, usage and gpu tell, by the time between two looks; the
- * first screen is by the time since the daemon began.
+ * kvcachectl top: one screen that is drawn again and again, with requests, hits, bytes moved,
+ * tiers, and who holds the room. Its figures are those of stats, usage and gpu, divided by the time
+ * between two looks; on the first screen, by the time since the daemon's start.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -121,7 +121,7 @@ static int top_take(struct top *t)
         return ctl_fail(t->ctl, rc);
     if (t->now.rows.n > 0)
         qsort(t->now.rows.row, t->now.rows.n, sizeof(struct kvc_ns_info), larger);
-    /* The first look, or another daemon: since it began. */
+    /* The first look, or another daemon answers: rates are since its start. */
     const double up_s = (double)value(&t->now, "daemon.uptime_ms") * 1e-3;
     if (t->before.stats == 0 || up_s < t->now.at_s - t->before.at_s) {
         t->before.stats = t->before.rows.n = 0;
@@ -175,7 +175,7 @@ static bool grows(const struct top *t, const struct kvc_ns_info *u, double *ret)
 struct tier_row {
     char name[KVC_STRING_MAX];
     uint64_t blocks, used, limit;
-    double in, out; /* bytes per second */
+    double in, out; /* bytes per second into the tier, and out of it */
 };
 
 static size_t tiers(const struct top *t, struct tier_row row[2 + KVC_DEVICES_MAX])
@@ -279,7 +279,7 @@ __attribute__((format(printf, 2, 3))) static void line(FILE *to, const char *for
     va_end(args);
 }
 
-/* The most telling parts come first, because a narrow terminal cuts the rest. */
+/* The most important parts come first, because a narrow terminal cuts the rest. */
 static void add_name(const struct top *t, struct table *table, const struct kvc_ns_info *u,
                      struct size size)
 {

@@ -45,7 +45,7 @@ struct trace {
     struct ctl *ctl;
     uint32_t ns;
     uint64_t bytes; /* 0 = not given */
-    /* of a dump */
+    /* Options of `dump`. */
     const char *path; /* NULL = stdout */
     FILE *to;         /* NULL before the first record */
     struct outfile out;
@@ -204,7 +204,7 @@ static int dump(struct trace *t)
     else
         outfile_drop(&t->out);
     if (t->error < 0) {
-        if (t->path) /* main() tells of stdout */
+        if (t->path) /* of stdout main() prints the error */
             ctl_error("%s: %s", t->path, strerror(-t->error));
         code = CTL_FAILED;
     }

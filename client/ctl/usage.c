@@ -36,7 +36,8 @@ static const char help[] =
 enum by { BY_NS, BY_TENANT, BY_PRINCIPAL, BY_MODEL, BY_NOTHING };
 static const char *const by_names[] = {"ns", "tenant", "principal", "model"};
 
-/* The columns that a group's namespaces have in common, and those that are added up. */
+/* For each way of grouping: the columns that a group's namespaces share, and those that are added
+ * up. */
 static const char *const whose[][6] = {
     [BY_NS] = {"ns", "principal", "tenant", "sub_tenant", "model"},
     [BY_TENANT] = {"tenant", "sub_tenant"},
@@ -50,7 +51,7 @@ static const char *const parts[] = {"blocks",         "host_bytes",   "nvme_byte
 struct usage {
     struct ctl *ctl;
     enum by by;
-    struct rows rows; /* groups of namespaces: the first one, with their sums */
+    struct rows rows; /* one row for each group: its first namespace, with the sums of all */
     struct kvc_ns_info total;
 };
 

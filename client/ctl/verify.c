@@ -50,7 +50,7 @@ struct verify {
     uint64_t blocks, bytes, skipped, failed, corrupt, below;
     uint64_t begun_ns, shown_ns;
     bool terminal, drawn;
-    struct devices devices; /* after the pass */
+    struct devices devices; /* looked at after the pass */
 };
 
 static uint64_t verify_now_ns(void)
@@ -134,7 +134,7 @@ static void progress(struct verify *v)
 
 static void tell_corrupt(struct verify *v, const struct kvc_corrupt *x)
 {
-    const bool chunked = x->tier != KVC_TIER_NVME; /* of storage the daemon names no place */
+    const bool chunked = x->tier != KVC_TIER_NVME; /* for storage the daemon names no place */
     char key[KEY_TEXT_BYTES], at[64] = "";
     key_format(x->key, key);
     if (chunked)
@@ -186,7 +186,7 @@ static bool reads(const struct verify *v, enum kvc_tier_id tier)
     return v->slice.tier == KVC_TIER_NONE || v->slice.tier == tier;
 }
 
-/* A block that is in two tiers is read in both. */
+/* Adds up the bytes to read. A block that is in two tiers is read in both. */
 static int add_ns(void *ctx, const void *row)
 {
     struct verify *v = ctx;
@@ -330,6 +330,7 @@ int cmd_verify(struct ctl *ctl, int argc, char **argv)
     rc = ctl_connect(ctl);
     if (rc != 0)
         return rc;
-    rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, NULL, add_ns, &v); /* what there is, about */
+    /* Estimates how much will be read. */
+    rc = kvc_list(ctl->kvc, KVC_TABLE_NAMESPACES, NULL, add_ns, &v);
     return rc < 0 ? ctl_fail(ctl, rc) : verify_pass(&v);
 }

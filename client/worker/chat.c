@@ -23,7 +23,7 @@ static void chat_show(struct worker *w, uint32_t token)
     (void)fflush(stdout);
 }
 
-/* A message is a line; without a template it has the line's end too. */
+/* Appends a message. A message is a line; without a template its line break belongs to it. */
 static int turn_of(struct worker *w, const char *line, size_t n)
 {
     struct turn turn;
@@ -39,7 +39,7 @@ static int turn_of(struct worker *w, const char *line, size_t n)
     putchar('\n');
     (void)fflush(stdout);
     rc = worker_keep(w);
-    if (rc == 0) /* it is kept when this is said */
+    if (rc == 0) /* the turn has been stored when this is printed */
         say_turn(w, &turn);
     return rc;
 }

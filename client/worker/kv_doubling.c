@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doubling: one tensor that is replaced by one of twice its size when it is full, as DynamicCache
- * of transformers and a C++ vector do it: at most half is wasted, and all is copied each time. */
+/* doubling: one tensor. When it is full, one of twice its size replaces it, as in DynamicCache of
+ * transformers and in a C++ vector. At most half of it is unused, and each growth copies all. */
 #include <errno.h>
 
 #include "kv_flat.h"

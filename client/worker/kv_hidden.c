@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hidden: the daemon has what each layer had as its input, x, and K and V are projected from it
- * when it is loaded (HCache: Gao et al., arXiv:2410.05004). That is half of K and V where every
- * head has its own, at the price of two products a layer; with grouped heads x may be the larger
- * one. K and V come out of the same products as in prefill: the same bits.
+ * hidden: the daemon keeps the input x of each layer, and K and V are projected from x when it is
+ * loaded (HCache: Gao et al., arXiv:2410.05004). If every head has its own K and V, x has half
+ * their size, and costs two products per layer; with grouped heads x may be larger than K and V.
+ * The products are those of prefill, so K and V have the same bits.
  */
 #include <errno.h>
 #include <kvcache/kvcache.h>
@@ -70,7 +70,7 @@ static int hidden_room(struct kv *kv, uint32_t tokens)
     return rc == 0 ? h->paged->is->room(h->paged, tokens) : rc;
 }
 
-/* Where x of a token lies in a block. */
+/* Offset of a token's x in a block. */
 static uint64_t x_at(const struct hidden *h, uint32_t layer, uint32_t token)
 {
     return layer * h->layer_bytes + token % h->kv.setup.block_tokens * h->token_bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* none: nothing is kept from one token to the next; each computes all before it again. K and V of
- * the pass that runs lie in a tensor that is as long as that pass. */
+/* none: keeps nothing from one token to the next; each token computes all tokens before it again. K
+ * and V of the running pass lie in a tensor of the pass's length. */
 #include <errno.h>
 
 #include "kv_flat.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * offloaded: of what is computed, K and V of two layers are resident, the one that attends and the
- * next, which a thread brings in meanwhile; the rest is with the daemon (as OffloadedCache of
- * transformers, which has host memory behind a GPU). Blocks that are not full yet, and those that
- * the daemon has not taken yet, are pages of its own. With a GPU the two layers are its memory;
- * here they show what such a cache needs, and copies.
+ * offloaded: K and V of two layers are resident: of the layer that attends, and of the next one,
+ * which a thread brings in meanwhile. The rest is with the daemon (OffloadedCache of transformers
+ * keeps it in host memory behind a GPU). Blocks that are not full, or that the daemon has not taken
+ * yet, are in pages of the sequence. With a GPU the two layers would be in its memory; here they
+ * show what such a cache needs and copies.
  */
 #include <errno.h>
 #include <kvcache/kvcache.h>
@@ -21,7 +21,7 @@
 /* Resident memory for K and V of one layer, block by block. */
 struct resident {
     char *memory;
-    uint32_t layer, blocks; /* whose these are; NO_LAYER: nothing's */
+    uint32_t layer, blocks; /* layer and number of blocks that are resident; NO_LAYER: none */
 };
 
 struct offloaded {
@@ -30,9 +30,9 @@ struct offloaded {
     const char **given; /* the first blocks, in the daemon's memory */
     uint32_t n, room;
     uint32_t *page;      /* 0, 1, 2, ...: numbers of resident blocks */
-    struct kv_table own; /* the others */
+    struct kv_table own; /* pages of the other blocks */
     uint64_t copied;
-    /* With the thread, under the lock. */
+    /* Shared with the thread, under the lock. */
     struct resident two[2];
     uint32_t wanted; /* the layer that is to be brought in; NO_LAYER: none */
     bool stop;
@@ -66,7 +66,8 @@ static void *bringer(void *arg)
         }
         const uint32_t layer = o->wanted;
         (void)pthread_mutex_unlock(&o->lock);
-        layer_bring(o, &o->two[layer % 2], layer); /* nobody else touches this one meanwhile */
+        /* The lock is not needed: nobody else uses this one meanwhile. */
+        layer_bring(o, &o->two[layer % 2], layer);
         (void)pthread_mutex_lock(&o->lock);
         o->wanted = NO_LAYER;
         (void)pthread_cond_broadcast(&o->changed);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * paged: pages of block_tokens tokens out of a pool that sequences share (Kwon et al.,
- * arXiv:2309.06180). A page is laid out as a block of the daemon's, so a prefix that the daemon has
- * is read where it lies: one list of the daemon's blocks, one of the sequence's own pages. Only a
- * block that the sequence goes on writing to is copied into a page of its own.
+ * paged: pages of block_tokens tokens from a pool that sequences share (Kwon et al.,
+ * arXiv:2309.06180). A page has the layout of a daemon's block, so a prefix that the daemon has is
+ * read in place: attention gets one list of the daemon's blocks and one of the sequence's pages. A
+ * block is copied to a page only if the sequence goes on writing to it.
  */
 #include <errno.h>
 #include <kvcache/kvcache.h>
@@ -16,8 +16,8 @@
 struct paged {
     struct kv kv;
     struct kv_layout l;
-    struct kv_lent lent; /* the first blocks */
-    struct kv_table own; /* the others */
+    struct kv_lent lent; /* the daemon's blocks, which come first */
+    struct kv_table own; /* pages of the other blocks */
     uint64_t copied;
 };
 
@@ -110,7 +110,7 @@ static int paged_adopt(struct kv *kv, const struct kvc_block *block, uint32_t fi
     int rc =
         first == p->lent.n && p->own.n == 0 && whole > 0 ? lent_add(&p->lent, block, whole) : 0;
     if (rc == -ERANGE)
-        rc = 0; /* copied, then */
+        rc = 0; /* the blocks are copied instead */
     if (rc == 0)
         rc = paged_room(kv, tokens);
     for (uint32_t b = p->lent.n > first ? p->lent.n : first; rc == 0 && b < first + n; b++) {

@@ -39,7 +39,7 @@ struct kv_pool *kv_pool_share(struct kv_pool *pool)
     return pool;
 }
 
-/* One user less; the last one frees the pool. Accepts a pointer to NULL. */
+/* Takes one user away; the last one frees the pool. Accepts a pointer to NULL. */
 static void kv_pool_leave(struct kv_pool **pool)
 {
     struct kv_pool *p = *pool;

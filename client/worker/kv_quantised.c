@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quantised: the last tokens exact, those before them in smaller types, K and V apart (as KIVI
- * keeps them, Liu et al., arXiv:2402.02750, with other types). Pages of both kinds are lists of one
- * call of attention, so nothing is put together. A page is quantised when all its tokens have
- * become old; the daemon has blocks in the small types alone, so what comes back has no exact
- * tokens.
+ * quantised: the last tokens are exact, and those before them have smaller types, for K and V apart
+ * (KIVI does so, Liu et al., arXiv:2402.02750, with other types). Pages of both kinds are lists of
+ * one call of attention, so they need not be joined. A page is quantised when all its tokens have
+ * become old. The daemon has blocks in the small types alone, so blocks that come back have no
+ * exact tokens.
  */
 #include <errno.h>
 #include <kvcache/kvcache.h>

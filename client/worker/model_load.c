@@ -75,7 +75,7 @@ static bool is_off(const json_t *config, const char *key)
     return !value || json_is_null(value) || json_is_false(value);
 }
 
-/* Whether the object says more about RoPE than its base. */
+/* Whether the object says more about RoPE than the base of its angles. */
 static bool rope_has_more(const json_t *rope)
 {
     return json_is_object(rope) &&
@@ -88,7 +88,7 @@ static int refuse_others(const struct loader *l, const json_t *config)
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *act = json_string_value(json_object_get(config, "hidden_act"));
     const json_t *scaling = json_object_get(config, "rope_scaling");
-    if (!json_is_object(scaling)) /* as transformers 5 calls it */
+    if (!json_is_object(scaling)) /* the name of the key in files of transformers 5 */
         scaling = json_object_get(config, "rope_parameters");
     const char *scaled = json_string_value(json_object_get(scaling, "rope_type"));
     if (!type || strcmp(type, "llama") != 0)
@@ -233,7 +233,8 @@ static void files_close(struct loader *l)
     free(l->files);
 }
 
-/* Halves are rows of 16 numbers to the kernels; tensors of these sizes are such rows. */
+/* Reads numbers as fp32. Kernels convert halves in rows of 16 numbers, and tensors of these sizes
+ * consist of such rows. */
 static int read_numbers(struct loader *l, FILE *file, enum kvc_type type, float *to, uint64_t n)
 {
     const size_t bytes = type == KVC_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -332,7 +333,7 @@ static int take_weights(struct loader *l)
 static void name_model(struct loader *l)
 {
     struct model_config *c = &l->m->is;
-    char numbers[64]; /* of config.json, that change K and V and are not told by a shape */
+    char numbers[64]; /* values of config.json that change K and V and that no shape shows */
     (void)snprintf(numbers, sizeof(numbers), "eps %.9g, theta %.17g", c->norm_eps, c->rope_theta);
     hash_stream_update(l->hash, numbers, strlen(numbers));
     const struct hash128 sum = hash_stream_final(l->hash);

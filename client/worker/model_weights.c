@@ -59,7 +59,7 @@ const char *model_presets(void)
     return "tiny, 125m, 1b, 8b";
 }
 
-/* The next `n` numbers of the weights, or only their count where there is no memory yet. */
+/* The next `n` numbers of the weights. memory NULL: only counts them. */
 static float *model_weights_place(float *memory, uint64_t *at, uint64_t n)
 {
     float *here = memory ? memory + *at : NULL;
@@ -119,7 +119,7 @@ static uint64_t next_random(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Even between -bound and bound. */
+/* Fills with numbers that are evenly distributed between -bound and bound. */
 static void model_weights_fill(float *w, uint64_t n, float bound, uint64_t *state)
 {
     for (uint64_t i = 0; i < n; i++)

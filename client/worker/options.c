@@ -91,7 +91,7 @@ static int parse_cost(const char *text, void *at, const char **ret_why)
     return units_parse_duration(text, at, ret_why);
 }
 
-#define SERVED (-2) /* otherwise than by help */
+#define SERVED (-2) /* an option was handled in another way than help */
 static int print_version(void *ctx, const char *none)
 {
     (void)ctx;

@@ -3,7 +3,8 @@
 
 #include "pointwise.h"
 
-/* Compiled for wide vectors too, chosen when the program starts; sanitizers do not bear that. */
+/* Compiles these functions for wide vectors too; the program chooses when it starts. Sanitizers do
+ * not work with that. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
     !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -28,8 +29,8 @@ WIDE void norm_row(const float *x, const float *weight, float eps, uint32_t n, f
         y[i] = x[i] * scale * weight[i];
 }
 
-/* e^x to about 2 units in the last place: 2^whole times a polynomial of what is left. Below -87 it
- * stays at e^-87, which silu does not tell from 0. */
+/* E^x to about 2 units in the last place: a power of two times a polynomial of the rest. Below -87
+ * the result stays at e^-87, which makes no difference to silu. */
 static inline float exp_fast(float x)
 {
     x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;

@@ -6,7 +6,7 @@
 
 #include "product.h"
 
-/* Kernels for CPUs without AVX, which OpenBLAS falls back to. */
+/* Whether OpenBLAS has chosen kernels for CPUs without AVX, which is its fallback. */
 static int core_is_old(void)
 {
     static const char *const old[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"};
@@ -16,8 +16,8 @@ static int core_is_old(void)
     return 0;
 }
 
-/* The variable is read before main() is: so the program starts again. When that fails it is slow.
- */
+/* OpenBLAS reads the variable before main() runs, so the program executes itself again. If that
+ * fails, products are slow. */
 void product_choose_core(char **argv)
 {
 #ifdef __x86_64__
@@ -50,7 +50,7 @@ void product_rows(const float *x, const float *w, float *y, uint32_t rows, uint3
                 w, (int)k, 0.0f, y, (int)n);
 }
 
-/* y is cleared: 0 times what lies there may be no number. */
+/* Clears y first: BLAS multiplies its contents by 0, and they may be no number. */
 void product_row(const float *x, const float *w, float *y, uint32_t n, uint32_t k)
 {
     memset(y, 0, n * sizeof(*y));

@@ -9,8 +9,8 @@
 _Static_assert(MODEL_WHY_BYTES == STORE_WHY_BYTES, "one text");
 
 #define MIN(a, b)   ((a) < (b) ? (a) : (b))
-#define ROUNDS_MAX  8u /* of taking, where another worker is ahead each time */
-#define RETRIES_MAX 3u /* of a prefill whose daemon died */
+#define ROUNDS_MAX  8u /* attempts to take blocks while another worker is ahead each time */
+#define RETRIES_MAX 3u /* attempts of a prefill during which the daemon dies */
 
 uint64_t sequence_now_ns(void)
 {
@@ -77,8 +77,8 @@ static int prefill_take(struct sequence *seq, char *why)
     return rc < 0 ? rc : 0;
 }
 
-/* Computes the tokens from kv->tokens to `end`, chunk by chunk, and stores each block that is full.
- */
+/* Computes the tokens from kv->tokens to `end`, chunk by chunk, and stores each block that becomes
+ * full. */
 static int compute(struct sequence *seq, uint32_t end, char *why)
 {
     struct kv *kv = seq->kv;
@@ -145,7 +145,7 @@ int sequence_step(struct sequence *const *seq, uint32_t seqs, float *logits,
     for (uint32_t i = 0; rc == 0 && i < seqs; i++) {
         if (seq[i]->kv->is->forgets)
             start_over(seq[i]);
-        /* Normally true already. Not so if the cache forgets its tokens, or its daemon has died. */
+        /* Usually nothing to do, unless the cache forgets its tokens or its daemon has died. */
         if (seq[i]->kv->tokens + 1 != seq[i]->n || !is_good(seq[i]))
             rc = sequence_prefill(seq[i], why);
         kv[i] = seq[i]->kv;
@@ -154,7 +154,7 @@ int sequence_step(struct sequence *const *seq, uint32_t seqs, float *logits,
     if (rc == 0)
         rc = model_step(seq[0]->model, seqs, kv, token, logits, why);
     for (uint32_t i = 0; rc == 0 && i < seqs; i++)
-        if (!is_good(seq[i])) { /* it died while its blocks were read */
+        if (!is_good(seq[i])) { /* the daemon died while its blocks were read */
             start_over(seq[i]);
             rc = sequence_prefill(seq[i], why);
             if (rc == 0)

@@ -11,7 +11,7 @@
 
 #define STAGING_BYTES (UINT64_C(16) << 20)
 #define ALIGN         64u
-#define LONG_MS       60000u /* another worker's prefill, loads from storage */
+#define LONG_MS       60000u /* for another worker's prefill, and for loads from storage */
 
 struct store {
     struct kvc *kvc;
@@ -199,7 +199,7 @@ static unsigned worth_flag(struct store *s, const struct kvc_seq *keys, uint32_t
     if (s->prefill_ns == 0 && s->prefill_fs_pair == 0)
         return 0;
     if (kvc_lookup(s->ns, keys, KVC_F_ALL, &p) < 0)
-        return 0; /* acquire says what is wrong */
+        return 0; /* acquire will return the error */
     const uint32_t last = keys->tokens - 1, cached = p.tokens < last ? p.tokens : last;
     return cached > from && (double)p.load_us * 1e3 <= saved_ns(s, from, cached, last) ? KVC_F_ALL
                                                                                        : 0;
@@ -222,7 +222,8 @@ static int store_acquire(struct store *s, const uint32_t *tokens, uint32_t n, ui
     rc = kvc_acquire(s->ns, keys, &options, &hold);
     kvc_seq_free(&keys);
     *ret_hold = NULL;
-    if (rc == KVC_E_LIMIT) /* more is cached than a session may hold: it is computed */
+    /* More blocks are cached than a session may hold, so they are computed. */
+    if (rc == KVC_E_LIMIT)
         return 0;
     if (rc < 0)
         return call_failed(s, "acquire", rc, why);
@@ -271,7 +272,7 @@ void store_leave(struct store *s, struct store_seq *seq)
 {
     for (uint32_t i = 0; i < seq->holds; i++)
         kvc_release(s->kvc, &seq->hold[i]);
-    /* What a daemon that is gone was told needs no dropping. */
+    /* A reservation of a daemon that has died need not be dropped. */
     if (seq->reservation != 0 && kvc_drop(s->kvc, seq->reservation) < 0)
         seq->reservation = 0;
     kvc_seq_free(&seq->keys);
@@ -290,7 +291,7 @@ static const uint8_t *store_key_at(const struct kvc_seq *keys, uint32_t block)
 static void announced_end(struct store *s, struct store_seq *seq)
 {
     if (seq->reservation != 0 && kvc_drop(s->kvc, seq->reservation) < 0)
-        seq->refused = true; /* the daemon is gone, and all that it was told */
+        seq->refused = true; /* the daemon has died, and the announced blocks with it */
     seq->reservation = 0;
     seq->n = seq->open = 0;
     kvc_seq_free(&seq->keys);
@@ -325,7 +326,7 @@ int store_announce(struct store *s, struct store_seq *seq, const struct kv *kv,
     }
     for (uint32_t i = 0; i < seq->n; i++)
         seq->open += seq->status[i] == KVC_ST_OK;
-    /* EXISTS: it came since store_take() looked. */
+    /* EXISTS: the block was stored since store_take() looked. */
     return s->wait && (seq->status[0] == KVC_ST_PENDING || seq->status[0] == KVC_ST_EXISTS);
 }
 
@@ -353,7 +354,7 @@ static int commit_piece(struct store *s, struct store_seq *seq, struct kv *kv, u
     }
     const int rc =
         named > 0 ? kvc_commit(s->ns, seq->reservation, first, n, offset, NULL, 0, status) : 0;
-    if (rc < 0) { /* GONE: of a daemon that has been replaced */
+    if (rc < 0) { /* GONE: the reservation belongs to a daemon that has been replaced */
         seq->refused = true;
         return rc == KVC_E_GONE ? 0 : call_failed(s, "commit", rc, why);
     }
@@ -375,7 +376,7 @@ int store_commit(struct store *s, struct store_seq *seq, struct kv *kv, const ui
         uint8_t *staging = kvc_staging(s->kvc, &bytes);
         const uint64_t room = staging ? bytes / stride : 0;
         if (room == 0)
-            break; /* no daemon, or one that gives less than a block */
+            break; /* the daemon has died, or grants less staging than a block */
         uint64_t n = has - seq->reserved - at;
         n = n < seq->n - at ? n : seq->n - at;
         const int done =
@@ -402,7 +403,7 @@ static int fill_run(void *ctx, const struct kvc_run *run)
         const int rc = f->kv->is->block_out(f->kv, run->first + i, rest < per ? rest : per,
                                             (char *)run->data + i * run->stride_bytes);
         if (rc != 0)
-            return 1; /* not here any more; the daemon has it, or nobody */
+            return 1; /* kv has not these tokens any more; the daemon may have them */
     }
     return 0;
 }
@@ -460,7 +461,7 @@ int store_name_put(struct store *s, enum kvc_name_kind kind, const char *name,
     if (rc == 0) {
         rc = kvc_name_put(s->ns, kind, name, keys, &options, &named);
         *ret_durable = rc == 0;
-        if (rc == KVC_E_BAD_ARGUMENT) { /* no storage to be durable on */
+        if (rc == KVC_E_BAD_ARGUMENT) { /* without storage nothing can be durable */
             options.flags &= ~(unsigned)KVC_F_DURABLE;
             rc = kvc_name_put(s->ns, kind, name, keys, &options, &named);
         }

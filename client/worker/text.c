@@ -188,7 +188,7 @@ static uint32_t promised(char first)
     return c >= 0xF0 && c <= 0xF4 ? 4 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xC2 && c < 0xE0 ? 2 : 1;
 }
 
-/* Prints the complete characters that are held; with is_end, the rest too. */
+/* Prints the complete characters of the bytes that were held back; with is_end, the rest too. */
 static void put_held(struct text_out *out, bool is_end, FILE *to)
 {
     while (out->n > 0) {

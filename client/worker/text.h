@@ -27,7 +27,7 @@ struct text {
 
 /* Tokens that are appended to a sequence. */
 struct text_tokens {
-    uint32_t *id, n; /* to be freed */
+    uint32_t *id, n; /* the caller frees `id` */
 };
 
 /* dir: the model's directory, or NULL. -EINVAL, -ENOMEM, -errno with `why`; then text_end() is not
@@ -48,7 +48,7 @@ MODEL_MUST_USE int text_message(const struct text *text, enum text_role role, co
 /* The token that ends a message of the assistant; TOKENIZER_NONE without a template. */
 uint32_t text_end_token(const struct text *text);
 
-/* The first bytes of a character whose last bytes are still to come. */
+/* The bytes of a character whose last bytes are still to come. */
 struct text_out {
     char held[4];
     uint32_t n;

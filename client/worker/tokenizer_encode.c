@@ -8,13 +8,13 @@
 #include "unicode.h"
 #include "utf8.h"
 
-/* A token of the word that is being merged, in a list of its neighbours. */
+/* A token of the word that is being merged; symbols form a list of neighbours. */
 struct symbol {
     uint32_t id; /* NONE: merged into the one before it */
     uint32_t before, after;
 };
 
-/* A merge of two neighbours that may be done. It is void once one of them has changed. */
+/* Two neighbours that may be merged. The candidate is void once one of them has changed. */
 struct candidate {
     uint32_t rank, at; /* the left symbol */
     uint32_t left, right, id;
@@ -23,7 +23,7 @@ struct candidate {
 struct encoder {
     const struct tokenizer *t;
     const char *text;
-    size_t plain_at, plain; /* what somebody typed */
+    size_t plain_at, plain; /* the part of the text that a user typed */
     struct symbol *symbol;
     struct candidate *heap; /* the least rank first, then the leftmost */
     uint32_t room, candidates;
@@ -79,7 +79,7 @@ static void merge_all(struct encoder *e)
         struct symbol *left = &e->symbol[c.at];
         if (left->id != c.left || left->after == TOKENIZER_NONE ||
             e->symbol[left->after].id != c.right)
-            continue; /* one of them has been merged meanwhile */
+            continue; /* one of the two has been merged meanwhile */
         struct symbol *right = &e->symbol[left->after];
         left->id = c.id;
         left->after = right->after;
@@ -182,7 +182,8 @@ static size_t word_of(const char *text, size_t n)
     return blanks < n && blanks > last ? blanks - last : blanks;
 }
 
-/* The length of the text before the first number; if the text begins with one, that number's. */
+/* The length of the text before the first number; if the text begins with a number, the length of
+ * that. */
 static size_t before_digit(const char *text, size_t n)
 {
     size_t at = 0, bytes = 0;
@@ -208,8 +209,8 @@ static int encode_plain(struct encoder *e, const char *text, size_t n)
 /* ---- added tokens ---- */
 
 /*
- * The bytes at `at` in which a token may be found: none reaches from what somebody typed into what
- * stands around it, or the other way. *ret_typed: whether they are typed.
+ * The bytes at `at` in which one token may be found: typed text alone, or the text around it alone,
+ * so that no token reaches from one into the other. *ret_typed: they are typed.
  */
 static size_t bytes_alike(const struct encoder *e, size_t at, size_t end, bool *ret_typed)
 {

@@ -16,7 +16,7 @@ struct worker {
     struct sequence seq[OPTIONS_PROMPTS_MAX];
     uint32_t seqs;
     struct {
-        uint32_t tokens; /* made in the last turn */
+        uint32_t tokens; /* tokens that the last turn made */
         uint32_t end;    /* the token that ends the sequence's turn, or TOKENIZER_NONE */
     } made[OPTIONS_PROMPTS_MAX];
     float *logits; /* [seqs][vocab] */
