@@ -11,17 +11,18 @@
 #include "rows.h"
 #include "units.h"
 
-static const char help[] = "Usage: kvcachectl explain KEY... [--ns ID] [--json]\n"
-                           "\n"
-                           "Where the blocks with these keys are, or why they are not there. A KEY "
-                           "is 64 hexadecimal digits, as the library's kvc_hash_chain() makes "
-                           "them, or of a block that is cached the first 16, as tables show them.\n"
-                           "\n" ARGS_HERE "\n"
-                           "Exit code 1 when at least one key is not cached.\n"
-                           "\n"
-                           "Example:\n"
-                           "  kvcachectl explain --ns 65538 "
-                           "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
+static const char help[] =
+    "Usage: kvcachectl explain KEY... [--ns ID] [--json]\n"
+    "\n"
+    "Shows where the blocks with these keys are, or why they are not cached. A KEY has 64 "
+    "hexadecimal digits, as the library's kvc_hash_chain() makes them; of a cached block the first "
+    "16 are enough, as tables show them.\n"
+    "\n" ARGS_HERE "\n"
+    "Exit code 1 when at least one key is not cached.\n"
+    "\n"
+    "Example:\n"
+    "  kvcachectl explain --ns 65538 "
+    "c0ffee0000000000000000000000000000000000000000000000000000000000\n";
 
 struct explain {
     struct ctl *ctl;
@@ -155,7 +156,8 @@ static int explain_show(const struct explain *e)
 
 static const struct arg option_table[] = {
     {"--ns ID",
-     "look in this namespace only; 'kvcachectl ns' lists them (default: in all that you may see)",
+     "look in this namespace only; 'kvcachectl ns' lists them (default: in all namespaces that you "
+     "may see)",
      ARG_DO_AT(struct explain, ns, ctl_take_ns)},
     {0},
 };

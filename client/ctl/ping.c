@@ -9,13 +9,13 @@
 #include "json.h"
 #include "units.h"
 
-static const char help[] =
-    "Usage: kvcachectl ping [--json]\n"
-    "\n"
-    "One round trip to the daemon: how long it took, and how long the daemon has been running.\n"
-    "\n"
-    "Example, waiting for a daemon to come up:\n"
-    "  until kvcachectl --timeout 1s ping; do sleep 1; done\n";
+static const char help[] = "Usage: kvcachectl ping [--json]\n"
+                           "\n"
+                           "Sends one request to the daemon, and shows how long the answer took "
+                           "and how long the daemon has been running.\n"
+                           "\n"
+                           "Example, waiting for a daemon to come up:\n"
+                           "  until kvcachectl --timeout 1s ping; do sleep 1; done\n";
 
 static uint64_t ping_now_ns(void)
 {
