@@ -334,8 +334,8 @@ void fork__leave(struct kvc *k);
 bool fork__is_child(const struct kvc *k);
 /* Between these two calls no other thread of this process forks. A child closes the descriptors
  * that it finds in the sessions, so a new descriptor must be stored there before a fork. */
-void fork__hold_off(void);
-void fork__go_on(void);
+void fork__forbid(void);
+void fork__allow(void);
 
 /* ---- daemon_exit.c ---- */
 

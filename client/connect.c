@@ -26,10 +26,10 @@ static int start_attach(struct kvc *k)
 
     if (orphan__prepare(k) < 0)
         return kvc__fail(k, KVC_E_DOWN, "out of memory");
-    fork__hold_off();
+    fork__forbid();
     int fd = channel__connect(k->socket);
     k->attach_fd = fd < 0 ? -1 : fd;
-    fork__go_on();
+    fork__allow();
     if (fd == -EACCES)
         return kvc__fail(k, fd,
                          "user %u may not connect to %s: the daemon's socket_mode, or a directory "

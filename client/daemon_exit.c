@@ -65,9 +65,9 @@ bool daemon_exit__begin(struct kvc *k)
         e++;
     if (!any || e == k->exit + DAEMON_EXITS_MAX)
         return false;
-    fork__hold_off();
+    fork__forbid();
     *e = (struct daemon_exit){.pidfd = process_of(k), .epoch = k->epoch};
-    fork__go_on();
+    fork__allow();
     const bool has_exited = e->pidfd == -ESRCH;
     if (e->pidfd >= 0)
         watch__add(k, e->pidfd);
@@ -90,10 +90,10 @@ static void daemon_exit_forget(struct kvc *k, struct daemon_exit *e)
 {
     MUST(e->pidfd >= 0);
     watch__remove(k, e->pidfd);
-    fork__hold_off();
+    fork__forbid();
     close(e->pidfd);
     e->pidfd = -1;
-    fork__go_on();
+    fork__allow();
 }
 
 static bool is_awaited(const struct kvc *k, uint32_t epoch)

@@ -103,12 +103,12 @@ int fork__enter(struct kvc *k)
     return 0;
 }
 
-void fork__hold_off(void)
+void fork__forbid(void)
 {
     (void)pthread_mutex_lock(&lock);
 }
 
-void fork__go_on(void)
+void fork__allow(void)
 {
     (void)pthread_mutex_unlock(&lock);
 }

@@ -42,9 +42,9 @@ static int end_link(struct kvc *k, int error)
     watch__remove(k, k->wire.fd);
     wire__disconnect(&k->wire);
     map__retire_all(&k->maps); /* before the connection closes, which tells the daemon so */
-    fork__hold_off();
+    fork__forbid();
     channel__close(&k->attach_fd);
-    fork__go_on();
+    fork__allow();
     k->state = LINK_DOWN;
     k->down_error = error;
     kvc__forget_asked(k);

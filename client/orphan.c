@@ -54,12 +54,12 @@ void orphan__add(struct kvc *k, bool tell)
         say_end(k);
     struct orphan *p = k->next_orphan;
     MUST(k->attach_fd >= 0);
-    fork__hold_off();
+    fork__forbid();
     *p = (struct orphan){.next = k->orphans, .fd = k->attach_fd, .epoch = k->epoch};
     k->next_orphan = NULL;
     k->orphans = p;
     k->attach_fd = -1;
-    fork__go_on();
+    fork__allow();
 }
 
 bool orphan__has(const struct kvc *k, uint32_t epoch)
@@ -87,10 +87,10 @@ void orphan__sweep(struct kvc *k)
             at = &p->next;
             continue;
         }
-        fork__hold_off();
+        fork__forbid();
         *at = p->next;
         close_connection(k, p);
-        fork__go_on();
+        fork__allow();
         free(p);
     }
 }

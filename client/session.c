@@ -161,9 +161,9 @@ void kvc_close(struct kvc **kvc)
         unmap_all(k); /* before the connection closes, which tells the daemon so */
         /* The attach connection first: its end is the session's end. In the other order, a reply
          * of the daemon might find only the control connection cut, which it takes for a fault. */
-        fork__hold_off();
+        fork__forbid();
         channel__close(&k->attach_fd);
-        fork__go_on();
+        fork__allow();
         wire__destroy(&k->wire);
     } else if (k->attach_fd >= 0) {
         close(k->attach_fd);

@@ -54,7 +54,7 @@ void watch__remove(struct kvc *k, int fd)
 
 static void close_all(struct watch *w)
 {
-    fork__hold_off();
+    fork__forbid();
     if (w->timer >= 0)
         close(w->timer);
     if (w->event >= 0)
@@ -62,18 +62,18 @@ static void close_all(struct watch *w)
     if (w->epoll >= 0)
         close(w->epoll);
     *w = (struct watch){.epoll = -1, .event = -1, .timer = -1};
-    fork__go_on();
+    fork__allow();
 }
 
 static int watch_open_all(struct kvc *k)
 {
     struct watch *w = &k->watch;
-    fork__hold_off();
+    fork__forbid();
     w->epoll = sys_epoll();
     w->event = sys_eventfd(EFD_NONBLOCK);
     w->timer = sys_timerfd(TFD_NONBLOCK);
     int rc = w->epoll < 0 || w->event < 0 || w->timer < 0 ? -errno : 0;
-    fork__go_on();
+    fork__allow();
     if (rc == 0) {
         watch__add(k, w->event);
         watch__add(k, w->timer);
