@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments and results: what Python has, as what libkvcache takes, and back. */
+/* Arguments and results: converts Python's values to what libkvcache takes, and results back. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 
 enum { DIGITS_SHOWN = 40 };
 
-/* A value that is out of range, for people: Python itself refuses to write thousands of digits. */
+/* A value out of range as a text. Long numbers are shortened, because Python refuses to write
+ * thousands of digits. */
 static PyObject *args_value_text(PyObject *value)
 {
     PyObject *text = PyObject_Str(value);
@@ -136,7 +137,7 @@ void seq_free(struct seq_arg *seq)
 
 /* ---- numbers ---- */
 
-/* item, whose reference is taken, -> n.at[i]; false: an exception is set. */
+/* Stores `item` as n.at[i] and takes its reference. False: an exception is set. */
 static bool number_put(struct numbers *n, size_t i, PyObject *item, const char *what)
 {
     struct whole w = {
@@ -155,7 +156,7 @@ static bool numbers_alloc(struct numbers *n, size_t count)
     return n->at != NULL;
 }
 
-/* Element i of a buffer -> n.at[i]; false: an exception is set. */
+/* Stores element i of a buffer as n.at[i]. False: an exception is set. */
 static bool element_put(struct numbers *n, size_t i, const Py_buffer *b, const char *what)
 {
     const char *at = (const char *)b->buf + i * (size_t)b->itemsize;

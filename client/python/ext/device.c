@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices: memory on them that the daemon is given, pools of pages there, words and streams.
+ * Devices: memory on them that is given to the daemon, pools of pages in it, words and streams.
  *
- * A memory and a pool keep their device's object, and that its session's. When one of those is
- * closed, what belongs to it is gone in the library too: its objects are looked at no further.
+ * A memory and a pool keep a reference to their device's object, and that one to its session's.
+ * When session or device is closed, the library has freed what belongs to it, and the objects are
+ * not used any more.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -114,12 +115,12 @@ int layout_pool(struct session *session, const struct layout *layout, const stru
 
 /* ---- pools ---- */
 
-/* A layout's regions in memories of a device. */
+/* The regions of a layout, placed in memories of a device. */
 struct places {
     struct device *device;
     struct kvc_pool_spec spec;
-    struct kvc_pool_region *region; /* spec's, of all groups */
-    const struct memory **of;       /* for each region */
+    struct kvc_pool_region *region; /* regions of all groups, for `spec` */
+    const struct memory **of;       /* the memory of each region */
     size_t n;
 };
 
@@ -147,7 +148,7 @@ static bool place_region(struct places *p, struct kvc_pool_region region, PyObje
     return false;
 }
 
-/* False: an exception is set. The caller frees both arrays in any case. */
+/* False: an exception is set. The caller frees both arrays even then. */
 static bool device_place_all(struct places *p, const struct layout *layout, PyObject *memories)
 {
     size_t n = 1;
@@ -170,11 +171,11 @@ static bool device_place_all(struct places *p, const struct layout *layout, PyOb
     return true;
 }
 
-/* With the session's lock: nobody closes a memory meanwhile. */
+/* Call it with the session's lock, so that nobody closes a memory meanwhile. */
 static int place_open(struct places *p, struct kvc_pool **ret_pool)
 {
     for (size_t i = 0; i < p->n; i++)
-        p->region[i].mem = p->of[i]->mem; /* NULL once closed: the library refuses that */
+        p->region[i].mem = p->of[i]->mem; /* NULL if it was closed: the library refuses that */
     return kvc_pool_open(p->device->gpu, &p->spec, ret_pool);
 }
 
@@ -299,8 +300,8 @@ static PyObject *device_word(PyObject *self, PyObject *args)
 
 /* ---- life ---- */
 
-/* Closes what is of a device, by one of these three, unless session or device have taken it along.
- */
+/* Closes a device, a memory or a pool (the two others are NULL), unless the end of session or
+ * device has freed it already. */
 static void part_close(struct device *d, struct kvc_gpu **gpu, struct kvc_mem **mem,
                        struct kvc_pool **pool)
 {

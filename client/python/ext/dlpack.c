@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DLPack both ways: a block of a hold for NumPy and PyTorch (the views are libkvcache's), and where
- * the memory of somebody's tensor lies. Layout and numbers are DLPack's:
+ * DLPack in both directions: a block of a hold for NumPy and PyTorch (libkvcache makes the views),
+ * and the place of a caller's tensor in memory. Layout and numbers are DLPack's:
  * https://dmlc.github.io/dlpack/latest/c_api.html.
  */
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct DLManagedTensorVersioned {
     struct dl_tensor tensor;
 };
 
-/* A view of libkvcache's with the hold that it must not outlive. */
+/* A view that libkvcache made, and the hold that must live as long. */
 struct lent {
     struct DLManagedTensor old;
     struct DLManagedTensorVersioned new;
@@ -94,7 +94,7 @@ static void delete_new(struct DLManagedTensorVersioned *self)
     lent_free(self->manager_ctx);
 }
 
-/* A capsule that nobody took. */
+/* Frees a capsule that no consumer took. */
 static void capsule_drop(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor")) {
@@ -185,7 +185,7 @@ PyTypeObject *dlpack_make(PyObject *module)
     return (PyTypeObject *)PyType_FromModuleAndSpec(module, &spec, NULL);
 }
 
-/* ---- somebody's tensor ---- */
+/* ---- tensors of the caller ---- */
 
 static PyObject *numbers_to(const int64_t *at, int32_t n)
 {

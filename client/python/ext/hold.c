@@ -38,7 +38,7 @@ void hold_unlink(struct hold *hold)
     hold->hold = NULL;
 }
 
-/* The hold goes back to the library, unless closing the session has taken it. */
+/* Gives the hold back to the library, unless closing the session has done so. */
 static void hold_give_back(struct hold *h)
 {
     PyThreadState *state;
@@ -66,7 +66,7 @@ static void hold_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* The hold may be looked at: with the GIL. False: an exception is set. */
+/* Whether the hold may be used; call it with the GIL. False: an exception is set. */
 static bool hold_usable(const struct hold *h)
 {
     if (h->space->session->pid != getpid()) {
@@ -118,7 +118,7 @@ static PyObject *hold_info(PyObject *self, PyObject *args)
                          h->hold->epoch, prefix, groups);
 }
 
-/* The block of the arguments (group, i); NULL: an exception is set. */
+/* The block that the arguments (group, i) name; NULL: an exception is set. */
 static const struct kvc_block *hold_block_of(const struct hold *h, PyObject *args,
                                              uint32_t *ret_group, uint32_t *ret_i)
 {
@@ -150,7 +150,7 @@ static PyObject *hold_block(PyObject *self, PyObject *args)
         return NULL;
     if (b->data == NULL)
         return hold_on_device(group, i);
-    /* Read-only for whoever has the view; the mapping is too. */
+    /* Read-only for the view's user; the mapping is read-only too. */
     return view_new(self, &h->views, (void *)(uintptr_t)b->data, (Py_ssize_t)b->bytes, true);
 }
 
@@ -195,7 +195,7 @@ static bool load_group(struct load *load, const struct hold *h, uint32_t group, 
                (n == 0 || layout_count(load->layout, group, &load->pages[group], n));
     if (n == 0 || group >= load->layout->spec.groups)
         return true;
-    /* The group is left out: pages that are not there. */
+    /* None for the group: its blocks have no pages. */
     size_t numbers = (size_t)n * load->layout->spec.group[group].pages_per_block;
     uint32_t *at = malloc(numbers * sizeof(*at) + 1);
     if (at == NULL) {
@@ -227,7 +227,7 @@ static bool load_from(PyObject *all, struct hold *h, struct load *load)
     return true;
 }
 
-/* With the session's lock. */
+/* Call it with the session's lock. */
 static int load_copy(const struct load *load, const struct hold *h)
 {
     const uint32_t *pages[KVC_GROUPS_MAX];
@@ -240,7 +240,8 @@ static int load_copy(const struct load *load, const struct hold *h)
     return rc < 0 ? rc : kvc_hold_check(h->hold);
 }
 
-/* What was copied out of the hold is what is stored; with the GIL. False: an exception is set. */
+/* Whether the bytes that were copied out of the hold are those that were stored; call it with the
+ * GIL. False: an exception is set. */
 static bool hold_still_true(struct hold *h)
 {
     PyThreadState *state = session_enter(h->space->session);
@@ -250,7 +251,8 @@ static bool hold_still_true(struct hold *h)
     return session_leave(h->space->session, state, rc) == 0;
 }
 
-/* False: an exception is set. Only a device's own copies reach what is there alone. */
+/* Whether all blocks are in host memory. False: an exception is set, because only copies on the
+ * device can read the others. */
 static bool hold_is_on_host(const struct hold *h)
 {
     for (uint32_t g = 0; g < h->space->groups; g++)
@@ -274,7 +276,7 @@ static PyObject *hold_load(PyObject *self, PyObject *args)
         return NULL;
     if (load.device == NULL && !hold_is_on_host(h))
         return NULL;
-    h->views++; /* nobody releases it meanwhile */
+    h->views++; /* so that no thread releases the hold meanwhile */
     bool good = load_from(pages, h, &load);
     PyThreadState *state = good ? device_begin(h->space->session, load.device, NULL) : NULL;
     good = state != NULL && session_leave(h->space->session, state, load_copy(&load, h)) == 0;

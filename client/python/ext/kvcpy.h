@@ -34,8 +34,9 @@ struct session {
     pthread_mutex_t lock;
     pid_t pid;
     bool closing;
-    Py_ssize_t views;     /* of staging */
-    struct kvc_gpu *host; /* NULL until pages are copied; goes with the session */
+    Py_ssize_t views; /* number of views of staging that live */
+    /* Host memory as a device: NULL until pages are copied; ends with the session. */
+    struct kvc_gpu *host;
     struct hold *holds;
     struct request *requests;
 };
@@ -57,11 +58,11 @@ struct hold {
     bool closing;
 };
 
-/* Pages by region of each group: of host memory, or of a device that a call names. */
+/* Places of pages, by region of each group: in host memory, or on a device that a call names. */
 struct layout {
     PyObject ob_base;
     struct kvc_pool_spec spec;
-    struct kvc_pool_region *region[KVC_GROUPS_MAX]; /* spec's */
+    struct kvc_pool_region *region[KVC_GROUPS_MAX]; /* regions of each group, for `spec` */
 };
 
 struct device {
@@ -91,15 +92,15 @@ __attribute__((format(printf, 2, 3))) PyObject *raise_errorf(int rc, const char 
 
 /* ---- args.c ---- */
 
-/* An integer among the arguments: whole_from() is a converter of PyArg_ParseTuple's "O&", which the
- * macros below give its argument. What is no integer is a TypeError, what lies outside of min..max
- * a BadArgument; both name the argument, and the latter the value and the range. */
+/* An integer argument. whole_from() is a converter for "O&" of PyArg_ParseTuple; the macros below
+ * make its argument. A value that is no integer raises TypeError, one outside of min..max
+ * BadArgument. Both name the argument; BadArgument has the value and the range too. */
 struct whole {
     const char *name;
-    size_t index; /* with in_list: name[index] */
+    size_t index; /* with in_list: the message says name[index] */
     bool in_list;
     uint64_t min, max;
-    uint32_t *u32; /* one of the two */
+    uint32_t *u32; /* where the value goes: exactly one of the two is set */
     uint64_t *u64;
 };
 int whole_from(PyObject *from, void *whole);
@@ -130,8 +131,9 @@ bool seq_from(const struct space *space, PyObject *keys, uint32_t tokens, const 
               struct seq_arg *ret_seq);
 void seq_free(struct seq_arg *seq);
 
-/* A list or tuple as it is, anything else that can be iterated as a list: a new reference. Not
- * PySequence_List(), which in Python 3.11 leaks its argument where it finds no memory. */
+/* Returns a list or tuple as it is, and any other iterable as a list; a new reference.
+ * PySequence_List() is not used, because in Python 3.11 it leaks its argument when memory is short.
+ */
 PyObject *sequence_from(PyObject *from);
 
 /* Unsigned numbers of 32 bits, from a buffer of 32- or 64-bit integers or any sequence of int. */
@@ -143,24 +145,25 @@ bool numbers_from(PyObject *from, const char *what, struct numbers *ret_numbers)
 void numbers_free(struct numbers *numbers);
 
 PyObject *prefix_to(const struct kvc_prefix *prefix, uint32_t groups);
-/* dict[key] = value, and value's reference is taken. False: an exception is set. */
+/* Sets dict[key] = value, and takes value's reference. False: an exception is set. */
 bool dict_take(PyObject *dict, const char *key, PyObject *value);
 
 /* ---- session.c ---- */
 
 /* Drops the GIL and takes the session's lock. NULL: an exception is set. */
 PyThreadState *session_enter(struct session *session);
-/* The reverse. rc below 0: raises, with the session's last error as its text. */
+/* Releases the lock and takes the GIL again. rc below 0: raises, with the session's last error as
+ * its text. */
 int session_leave(struct session *session, PyThreadState *state, int rc);
-/* For deallocation: session_enter that raises nothing. False: the session is not this process's, or
- * a thread was inside it when this one was forked; *ret_free says whether memory may be freed. */
+/* session_enter() for deallocation: raises nothing. False: the session belongs to another process,
+ * or a thread was inside it when this process was forked. *ret_free: memory may be freed. */
 bool session_enter_quietly(struct session *session, PyThreadState **ret_state, bool *ret_free);
 void session_leave_quietly(struct session *session, PyThreadState *state);
 
-/* This process's memory as a device of the session: with its lock. */
+/* Returns this process's memory as a device of the session. Call it with the session's lock. */
 int session_host(struct session *session, struct kvc_gpu **ret_host);
 
-/* Why what was filled in one epoch is not stored in another. */
+/* The text for staging that was filled in one epoch and cannot be stored in another. */
 #define STAGING_IS_VOID                                                                  \
     "the session has lost its daemon since staging was asked for: the blocks in it are " \
     "void, and are not stored"
@@ -169,13 +172,13 @@ int session_host(struct session *session, struct kvc_gpu **ret_host);
 
 /* An empty hold, not in its session's list. */
 struct hold *hold_new(struct space *space);
-/* Puts it into its session's list: with the session's lock. */
+/* Puts the hold into its session's list. Call it with the session's lock. */
 void hold_link(struct hold *hold, struct kvc_hold *held);
 void hold_unlink(struct hold *hold);
 
 /* ---- view.c ---- */
 
-/* An exporter of memory: `owner` is kept, and *views counts its buffers. */
+/* Makes an exporter of memory. It keeps `owner`, and counts its buffers in *views. */
 PyObject *view_new(PyObject *owner, Py_ssize_t *views, void *data, Py_ssize_t bytes,
                    bool read_only);
 
@@ -191,22 +194,26 @@ PyObject *model_read(PyObject *module, PyObject *args);
 
 /* ---- store.c ---- */
 
-/* ((first_token, end_token, priority, duration_ms), ...) -> how many; -1: an exception is set. */
+/* Reads ((first_token, end_token, priority, duration_ms), ...). Returns their number; -1: an
+ * exception is set. */
 int retain_from(PyObject *from, struct kvc_retain ret_retain[KVC_RETAIN_MAX]);
 
 /* ---- device.c ---- */
 
-/* A device, or NULL for None; a layout, with the pool that it is of or NULL; (number, value) or
- * None. Borrowed. False: an exception is set. */
+/* Convert an argument, which stays the owner. device_from(): a device, or None as NULL.
+ * pages_from(): a layout or a pool; *ret_pool is NULL for a layout. word_from(): (number, value) or
+ * None. False: an exception is set. */
 bool device_from(PyObject *from, struct device **ret_device);
 bool pages_from(PyObject *from, const struct layout **ret_layout, struct pool **ret_pool);
 bool word_from(PyObject *from, struct kvc_word *ret_word);
 
-/* session_enter for a call that names a device or a pool (or neither: NULL), which is open then. */
+/* session_enter() for a call that uses a device or a pool (NULL: none); both are open afterwards.
+ */
 PyThreadState *device_begin(struct session *session, const struct device *device,
                             const struct pool *pool);
-/* With the session's lock: a device's, or the host's; a pool, or one for a layout of host memory,
- * which the caller closes (*ret_own). */
+/* Call both with the session's lock. device_gpu(): the device, or host memory if it is NULL.
+ * layout_pool(): the pool, or for NULL a new one over host memory, *ret_own, which the caller
+ * closes. */
 int device_gpu(struct session *session, const struct device *device, struct kvc_gpu **ret_gpu);
 int layout_pool(struct session *session, const struct layout *layout, const struct pool *pool,
                 struct kvc_pool **ret_own, struct kvc_pool **ret_pool);
@@ -217,7 +224,7 @@ PyObject *session_device(PyObject *self, PyObject *args);
 
 extern PyMethodDef session_name_methods[];
 PyObject *space_open(struct session *session, PyObject *args);
-/* The arguments of opening a namespace; texts borrowed. False: an exception is set. */
+/* Reads the arguments of opening a namespace; texts are borrowed. False: an exception is set. */
 bool space_spec(PyObject *args, struct kvc_ns_spec *ret_spec);
 struct space *space_new(struct session *session, uint32_t groups,
                         const struct kvc_group_spec *group);
@@ -234,8 +241,8 @@ PyObject *space_hint(PyObject *self, PyObject *args);
 
 /* ---- layout.c ---- */
 
-/* So many numbers as the blocks have pages? False: an exception is set. What they say is checked by
- * the library. */
+/* Whether there are as many page numbers as the blocks have pages. False: an exception is set. The
+ * library checks the numbers themselves. */
 bool layout_count(const struct layout *layout, uint32_t group, const struct numbers *pages,
                   uint64_t blocks);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paged KV memory of an engine in host memory: where page p of each layer lies. */
+/* Paged KV memory of an engine in host memory: the place of page p of each layer. */
 #include <errno.h>
 #include <stdlib.h>
 

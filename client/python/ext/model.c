@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a config.json says about layers and their sizes, as kvcachectl reads it. */
+/* Layers and their sizes from a config.json, as kvcachectl reads it. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static const char *const kinds[KV_KINDS] = {
     [KV_NONE] = "plain", [KV_SHARED] = "shared",
 };
 
-/* A message may have been cut inside of a letter. */
+/* Makes a str of a message, which may have been cut inside of a character. */
 static PyObject *text_from(const char *text)
 {
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
@@ -56,8 +56,8 @@ static PyObject *model_to(const struct kv_model *m)
 }
 
 /* (text of a config.json, name for messages) -> (model_type, layers, elements of a latent, of its
- * rotary key, dtype of KV, key that states it, where the text model is). ValueError(rc, why, where
- * the text model is): what kv_model_read() says. */
+ * rotary key, dtype of KV, key that states it, place of the text model). Raises ValueError(rc, why,
+ * place of the text model) if kv_model_read() fails. */
 PyObject *model_read(PyObject *module, PyObject *args)
 {
     (void)module;

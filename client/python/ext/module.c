@@ -13,8 +13,7 @@ PyObject *raise_error(int rc, const char *text)
 {
     PyObject *errors = PyImport_ImportModule("kvcache_client._errors"), *from_code = NULL,
              *made = NULL;
-    /* Out of the dictionary: an attribute's name would stay in Python's cache, another each time.
-     */
+    /* Looked up in the dictionary, because Python's cache would keep the name of an attribute. */
     if (errors != NULL)
         from_code = PyMapping_GetItemString(PyModule_GetDict(errors), "from_code");
     if (from_code != NULL)
@@ -115,7 +114,7 @@ static PyObject *buffer_info(PyObject *module, PyObject *object)
  * memory. */
 static PyObject *memory(PyObject *module, PyObject *args)
 {
-    static Py_ssize_t views; /* nobody asks */
+    static Py_ssize_t views; /* counted, but never read */
     (void)module;
     PyObject *owner;
     uint64_t address, bytes;
@@ -199,18 +198,18 @@ static int add_types(PyObject *module)
         PyTypeObject *made = types[i].make(module);
         if (made == NULL || PyModule_AddObjectRef(module, types[i].name, (PyObject *)made) < 0) {
             if (!PyErr_Occurred())
-                PyErr_NoMemory(); /* Python 3.11 forgets to */
+                PyErr_NoMemory(); /* Python 3.11 sets no exception here */
             Py_XDECREF((PyObject *)made);
             return -1;
         }
-        Py_XDECREF((PyObject *)*types[i].type); /* of an import that ended here before */
+        Py_XDECREF((PyObject *)*types[i].type); /* left by an import that failed */
         *types[i].type = made;
     }
     return 0;
 }
 
-/* The library that the loader found may be another than the one whose headers this was built with.
- */
+/* Checks that the loaded library fits the headers with which this module was built; the loader may
+ * have found another one. */
 static int check_abi(void)
 {
     static const struct kvc_abi abi[] = {KVC_ABI_STRUCTS, KVC_ABI_ASYNC, KVC_ABI_ADMIN,

@@ -6,7 +6,7 @@
 
 #include "kvcpy.h"
 
-/* Of a name or a hint: which there are, the library says. */
+/* The kind of a name or hint; the library knows which kinds exist. */
 #define KIND(TO) U32_WITHIN("kind", 0, INT32_MAX, TO)
 
 PyObject *space_hint(PyObject *self, PyObject *args)
@@ -70,7 +70,7 @@ PyObject *space_name_put(PyObject *self, PyObject *args)
     return result;
 }
 
-/* Ends a pin whose number cannot be told; an exception is set. */
+/* Ends a pin whose number the caller cannot get, because an exception is set. */
 static void unpin_unseen(struct session *session, uint64_t pin)
 {
     PyThreadState *state;
@@ -81,7 +81,7 @@ static void unpin_unseen(struct session *session, uint64_t pin)
     if (session->kvc != NULL)
         rc = kvc_unpin(session->kvc, pin);
     session_leave_quietly(session, state);
-    (void)rc; /* what the caller raises is the failure */
+    (void)rc; /* the exception that is set is the one that the caller sees */
 }
 
 /* (keys, tokens, in_memory, ttl_ms, sub_tenant) -> pin */
@@ -115,7 +115,7 @@ PyObject *space_pin(PyObject *self, PyObject *args)
 
 struct list {
     char *item;
-    size_t bytes, n, room; /* bytes: of an item */
+    size_t bytes, n, room; /* bytes: size of an item */
 };
 
 static int list_take(struct list *list, const void *item)
@@ -132,7 +132,7 @@ static int list_take(struct list *list, const void *item)
     return 0;
 }
 
-/* The list as one of Python's, and its memory goes. */
+/* Converts the collected list to a Python list, and frees its memory. */
 static PyObject *list_to(struct list *list, PyObject *(*one)(const void *item))
 {
     PyObject *all = PyList_New(0);
@@ -156,7 +156,7 @@ static PyObject *whole(uint64_t value)
     return PyLong_FromUnsignedLongLong(value);
 }
 
-/* A row of a table, by its columns. */
+/* Converts a cell of a row by its column. */
 static PyObject *cell_to(const struct kvc_column *c, const void *row)
 {
     const char *at = (const char *)row + c->at;
@@ -175,7 +175,8 @@ static PyObject *cell_to(const struct kvc_column *c, const void *row)
     case KVC_COLUMN_U64:
         break;
     }
-    memcpy(&value, at, c->bytes); /* little-endian, as all that this package is made for */
+    /* Little-endian, as every machine that this package is made for. */
+    memcpy(&value, at, c->bytes);
     return whole(value);
 }
 
@@ -190,7 +191,7 @@ static PyObject *row_to(const struct kvc_table *table, const void *row)
 
 static PyObject *info_to(const void *item)
 {
-    return row_to(kvc_table(KVC_TABLE_DOCUMENTS), item); /* a conversation's has the same columns */
+    return row_to(kvc_table(KVC_TABLE_DOCUMENTS), item); /* conversations have the same columns */
 }
 
 static PyObject *pin_to(const void *item)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole sequence in one call: what is missing of it, stored from an engine's pages; what is
- * cached of it, into pages of a device. */
+/* A whole sequence in one call: stores its missing blocks from an engine's pages, or loads its
+ * cached blocks into pages of a device. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ struct put {
     struct space *space;
     struct kvc_put put;
     const struct layout *layout;
-    struct pool *pool; /* the layout's, on a device; or NULL */
+    struct pool *pool; /* pool of the layout, on a device; or NULL */
     struct kvc_word after;
     struct seq_arg seq;
     struct numbers tokens, pages[KVC_GROUPS_MAX];
@@ -130,7 +130,8 @@ PyObject *space_put(PyObject *self, PyObject *args)
     return made;
 }
 
-/* The library wants the page numbers from the block on that holds from_tokens. */
+/* Leaves out page numbers of earlier blocks: the library wants those from the block on that has
+ * from_tokens. */
 static void get_pages(const struct put *p, struct kvc_pages_load *load)
 {
     for (uint32_t g = 0; g < p->space->groups; g++) {
@@ -141,8 +142,8 @@ static void get_pages(const struct put *p, struct kvc_pages_load *load)
     }
 }
 
-/* (pool, keys, tokens, pages, from_tokens, flags, timeout_ms, sub_tenant, after, ready). False: an
- * exception is set; the caller frees p in any case. */
+/* Reads (pool, keys, tokens, pages, from_tokens, flags, timeout_ms, sub_tenant, after, ready).
+ * False: an exception is set; the caller frees p even then. */
 static bool get_from(PyObject *args, struct put *p, struct kvc_pages_load *load)
 {
     PyObject *pool, *keys, *pages, *after, *ready;
@@ -160,7 +161,7 @@ static bool get_from(PyObject *args, struct put *p, struct kvc_pages_load *load)
     return true;
 }
 
-/* get_from's -> tokens */
+/* (arguments of get_from()) -> tokens. */
 PyObject *space_get(PyObject *self, PyObject *args)
 {
     struct put p = {.space = (struct space *)self};
@@ -178,7 +179,7 @@ PyObject *space_get(PyObject *self, PyObject *args)
     return made;
 }
 
-/* get_from's: one request, begun */
+/* (arguments of get_from()) -> a request that was begun. */
 PyObject *space_get_begin(PyObject *self, PyObject *args)
 {
     struct put p = {.space = (struct space *)self};

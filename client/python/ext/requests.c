@@ -11,7 +11,7 @@
 #include "kvcpy.h"
 #include "request.h"
 
-/* Gives back references: the caller's, or what its session's list had. */
+/* Gives back references: the caller's, or those of its session's list. */
 void request_drop(struct request *r, int refs)
 {
     while (refs-- > 0)
@@ -23,7 +23,8 @@ int request_refs(const struct request *r)
     return r->is_told ? 1 : 2;
 }
 
-/* Made with all references that it will have: nothing is counted without the GIL. */
+/* A request is made with all references that it will have, because none can be counted without the
+ * GIL. */
 enum { REFS_NEW = 3 };
 
 static struct request *request_new(struct session *session, struct space *space, struct pool *pool)
@@ -39,7 +40,8 @@ static struct request *request_new(struct session *session, struct space *space,
     return r;
 }
 
-/* With the session's lock. The list's references were made before, with the GIL. */
+/* Puts the request into the list; call it with the session's lock. The references of the list were
+ * counted before, with the GIL. */
 static void request_link(struct request *r, struct kvc_op *op)
 {
     struct session *s = r->session;
@@ -52,7 +54,8 @@ static void request_link(struct request *r, struct kvc_op *op)
     s->requests = r;
 }
 
-/* Its outcome is taken: what the list had of it is the caller's. Returns how many references. */
+/* Takes the request out of the list, because its outcome is taken. The caller gets the list's
+ * references; returns their number. */
 static int request_unlink(struct request *r)
 {
     if (r->prev != NULL)
@@ -65,8 +68,8 @@ static int request_unlink(struct request *r)
     return request_refs(r);
 }
 
-/* Ends a begin half: rc is the library's, *op what it began. The caller's reference goes with a
- * failure. */
+/* Ends the begin half of a request. rc: what the library returned; *op: the op that it began. After
+ * a failure all references are given back. */
 static PyObject *request_begun(struct request *r, PyThreadState *state, int rc,
                                struct kvc_op *const *op)
 {
@@ -78,8 +81,8 @@ static PyObject *request_begun(struct request *r, PyThreadState *state, int rc,
     return NULL;
 }
 
-/* session_enter for a request that is about to begin. NULL: an exception is set, and the request is
- * gone. */
+/* session_enter() for a request that is about to begin. NULL: an exception is set, and the request
+ * is freed. */
 static PyThreadState *request_begin(struct request *r)
 {
     if (r == NULL)
@@ -91,7 +94,7 @@ static PyThreadState *request_begin(struct request *r)
     return NULL;
 }
 
-/* Not in flight: its session's list has a reference of its own. */
+/* The request is not in flight, because its session's list would have a reference. */
 static void request_dealloc(PyObject *self)
 {
     struct request *r = (struct request *)self;
@@ -243,7 +246,7 @@ PyObject *request_pages_load(struct space *space, const struct kvc_seq *seq, str
 
 /* ---- outcomes ---- */
 
-/* The outcome as Python's; hold is already in its session's list. */
+/* Converts the outcome to a Python value; a hold is in its session's list already. */
 static PyObject *result_to(struct request *r, const struct kvc_result *result, struct hold *hold)
 {
     switch ((enum kvc_op_code)result->kind) {
@@ -263,8 +266,9 @@ static PyObject *result_to(struct request *r, const struct kvc_result *result, s
     }
 }
 
-/* Ends the op, with the lock held; KVC_STORE_MAX bytes for statuses. Where hold or statuses are
- * NULL what came for them goes. *ret_refs: what the list had, to be given back. */
+/* Ends the op; call it with the lock. statuses has KVC_STORE_MAX bytes. If hold or statuses is
+ * NULL, the library's hold is released, or its statuses are dropped. *ret_refs: references of the
+ * list, which the caller gives back. */
 static int finish_locked(struct request *r, struct hold *hold, struct kvc_result *result,
                          uint8_t *statuses, int *ret_refs)
 {
@@ -281,7 +285,8 @@ static int finish_locked(struct request *r, struct hold *hold, struct kvc_result
     if (rc == 0 && result->kind == KVC_OP_NS_OPEN)
         r->space->ns = result->ns;
     if (rc == 0 && result->kind == KVC_OP_PAGES_LOAD) {
-        struct kvc_loaded loaded; /* until the pool's next call; n is of no use there else */
+        /* Valid until the pool's next call; `n` is not used for a PAGES_LOAD otherwise. */
+        struct kvc_loaded loaded;
         kvc_pages_loaded(r->pool->pool, &loaded);
         result->n = loaded.tokens;
     }
@@ -290,7 +295,7 @@ static int finish_locked(struct request *r, struct hold *hold, struct kvc_result
     return rc;
 }
 
-/* The request is over afterwards, also where there is no memory for its outcome. */
+/* The request is over afterwards, even if memory for its outcome is missing. */
 static PyObject *request_finish(PyObject *self, PyObject *args)
 {
     (void)args;
@@ -298,7 +303,7 @@ static PyObject *request_finish(PyObject *self, PyObject *args)
     struct hold *hold = r->space == NULL ? NULL : hold_new(r->space);
     uint8_t *statuses = malloc(KVC_STORE_MAX);
     bool has_room = statuses != NULL && (r->space == NULL || hold != NULL);
-    PyErr_Clear(); /* raised below */
+    PyErr_Clear(); /* raised again below */
     PyObject *made = NULL;
     PyThreadState *state = session_enter(r->session);
     if (state != NULL) {
@@ -343,10 +348,11 @@ static PyObject *request_cancel(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-enum { DONE_MAX = 1024 }; /* requests of a session */
+enum { DONE_MAX = 1024 }; /* most requests of a session */
 
-/* Goes on with all that can go on, with the lock. Returns how many requests are done and were not
- * told, each with the reference that the list had for this; or an error. */
+/* Lets the library continue its requests; call it with the lock. Returns the number of requests
+ * that are done and were not handed out yet, each with the list's reference for that; or an error.
+ */
 static int progress_locked(struct session *s, struct request **ret_done)
 {
     struct kvc_op *op;
@@ -363,8 +369,8 @@ static int progress_locked(struct session *s, struct request **ret_done)
     return n;
 }
 
-/* There is no memory to tell of them: the next progress() does it, but for those that another
- * thread has finished meanwhile. */
+/* Memory to hand the requests out is missing. The next progress() does it, except for those that
+ * another thread has finished meanwhile. */
 static void progress_untold(struct session *s, struct request **done, int n)
 {
     PyThreadState *state;

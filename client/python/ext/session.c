@@ -45,7 +45,8 @@ bool session_enter_quietly(struct session *session, PyThreadState **ret_state, b
         *ret_free = true;
         return true;
     }
-    /* A thread that the child does not have may have been inside: then nothing is touched. */
+    /* A thread that the child does not have may have been inside the session; then the child must
+     * not touch it. */
     *ret_state = NULL;
     *ret_free = pthread_mutex_trylock(&session->lock) == 0;
     return *ret_free;
@@ -68,7 +69,7 @@ int session_host(struct session *session, struct kvc_gpu **ret_host)
     return rc;
 }
 
-/* The daemon grants what it has; more than this is a mistake. */
+/* The daemon grants at most what it has; a larger wish is a mistake. */
 #define STAGING_MAX (1ull << 40)
 
 static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -105,8 +106,8 @@ static PyObject *session_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return (PyObject *)s;
 }
 
-/* With the lock: what belongs to the session is void, and the session goes. Returns the requests
- * that were in flight. */
+/* Closes the session; call it with the lock. All objects of the session become void. Returns the
+ * requests that were in flight. */
 static struct request *session_shut(struct session *s)
 {
     struct request *orphans = s->requests;
@@ -127,7 +128,8 @@ static void session_dealloc(PyObject *self)
     PyThreadState *state;
     bool may_free;
     if (session_enter_quietly(s, &state, &may_free)) {
-        (void)session_shut(s); /* a request in flight has a reference to its session */
+        /* None is in flight, because each would have a reference to its session. */
+        (void)session_shut(s);
         session_leave_quietly(s, state);
     }
     if (may_free)
@@ -153,10 +155,11 @@ static PyObject *session_close(PyObject *self, PyObject *args)
         Py_RETURN_NONE;
     PyThreadState *state;
     bool may_free;
-    s->closing = true; /* no view is made from here on */
+    s->closing = true; /* from here on no view is made */
     if (!session_enter_quietly(s, &state, &may_free))
         Py_RETURN_NONE;
-    /* Counts of views change with the GIL alone: nobody makes one any more, some may still go. */
+    /* Counts of views change only with the GIL. New views cannot appear; existing ones may still
+     * end. */
     bool live = views_live(s);
     struct request *orphans = live ? NULL : session_shut(s);
     session_leave_quietly(s, state);
@@ -255,7 +258,7 @@ static PyObject *session_fileno(PyObject *self, PyObject *args)
     return PyLong_FromLong(fd);
 }
 
-/* Asks for staging; the epoch is that of what is returned. False: a Python exception is set. */
+/* Asks for staging. *ret_epoch belongs to the area that is returned. False: an exception is set. */
 static bool ask_staging(struct session *s, void **ret_at, uint64_t *ret_bytes, uint32_t *ret_epoch)
 {
     PyThreadState *state = session_enter(s);
@@ -299,7 +302,7 @@ static PyObject *session_staging_ask(PyObject *self, PyObject *args)
     return Py_BuildValue("IK", epoch, (unsigned long long)bytes);
 }
 
-/* With the lock. -EINVAL: it would end outside of staging. */
+/* Copies a block to staging; call it with the lock. -EINVAL: it would end outside of staging. */
 static int fill_locked(struct session *s, uint32_t epoch, uint64_t at, const Py_buffer *from)
 {
     uint64_t bytes = 0, size = (uint64_t)from->len;
@@ -312,8 +315,8 @@ static int fill_locked(struct session *s, uint32_t epoch, uint64_t at, const Py_
     return 0;
 }
 
-/* (epoch, at, block): copies a block to staging, with the session's lock: the area stays mapped
- * meanwhile, and is the one of that epoch. */
+/* (epoch, at, block): copies a block to staging. The session's lock keeps the area mapped, and lets
+ * it be the one of that epoch. */
 static PyObject *session_staging_fill(PyObject *self, PyObject *args)
 {
     struct session *s = (struct session *)self;
@@ -400,7 +403,7 @@ static PyMethodDef own_methods[] = {
     {"device", session_device, METH_VARARGS, NULL},
 };
 
-/* One table for the type: the type keeps a pointer to it. */
+/* One table for the type, because the type keeps a pointer to it. */
 static PyMethodDef methods[40];
 
 static size_t methods_add(size_t n, const PyMethodDef *from, size_t count)

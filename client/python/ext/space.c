@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A namespace: opening it, lookups, acquires. */
+/* A namespace: opens it, looks up, acquires. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

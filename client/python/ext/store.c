@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storing: from staging as it lies there, from buffers, or from an engine's pages. */
+/* Stores blocks: those that are in staging already, or out of buffers, or out of an engine's pages.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +8,13 @@
 #include "kvcpy.h"
 #include "request.h"
 
-/* Where the bytes of blocks come from: exactly one of the three. */
+/* Source of the blocks' bytes: exactly one of the three is set. */
 struct source {
-    uint64_t *offsets; /* in staging already */
+    uint64_t *offsets; /* the blocks are in staging already, at these offsets */
     Py_buffer *buffers;
     uint32_t nbuffers;
     const struct layout *layout;
-    struct pool *pool; /* the layout's, on a device; or NULL */
+    struct pool *pool; /* pool of the layout, on a device; or NULL */
     struct kvc_word after;
     struct numbers pages;
 };
@@ -129,7 +130,7 @@ static bool source_offsets(struct store *s, PyObject *offsets)
                                .u64 = &s->from.offsets[i]};
             PyObject *item = PySequence_GetItem(list, (Py_ssize_t)i);
             if (item != NULL)
-                (void)whole_from(item, &at); /* a failure is an exception */
+                (void)whole_from(item, &at); /* a failure has set an exception */
             Py_XDECREF(item);
         }
     }
@@ -207,9 +208,9 @@ static uint32_t least(uint64_t a, uint64_t b)
     return (uint32_t)(a < b ? a : b);
 }
 
-/* Fills staging with blocks from `first` on, as many as fit. Returns how many; offsets[i] is
- * theirs. Nothing is staged where nothing is sent (NO_STORE), or nobody is there (the call counts
- * it). */
+/* Copies blocks from `first` on to staging, as many as fit. Returns their number; offsets[i] is the
+ * place of each. Copies nothing if nothing is sent (NO_STORE), or if there is no daemon (the
+ * library counts the blocks as dropped). */
 static int stage_some(struct store *s, uint32_t first, uint32_t most, uint64_t *offsets)
 {
     const struct kvc_group_spec *g = &s->space->group[s->blocks.group];
@@ -237,7 +238,7 @@ static int stage_some(struct store *s, uint32_t first, uint32_t most, uint64_t *
     return (int)n;
 }
 
-/* The ids of tokens of blocks first .. first + n - 1. */
+/* The token ids of blocks first .. first + n - 1. */
 static const uint32_t *store_tokens_of(const struct store *s, uint32_t first, uint32_t n,
                                        size_t *ret_n)
 {
@@ -249,7 +250,7 @@ static const uint32_t *store_tokens_of(const struct store *s, uint32_t first, ui
     return s->has_tokens ? s->tokens.at + from : NULL;
 }
 
-/* One piece: what fits in staging and in one request. Returns the number of its blocks. */
+/* Stores one piece: as many blocks as fit in staging and in one request. Returns their number. */
 static int store_piece(struct store *s, uint32_t first, uint64_t *offsets)
 {
     uint32_t left = s->blocks.n - first;
@@ -270,7 +271,8 @@ static int store_piece(struct store *s, uint32_t first, uint64_t *offsets)
     return rc < 0 ? rc : n;
 }
 
-/* Children of a block that is not there cannot be stored: they are not copied for that answer. */
+/* Whether to continue behind a block with this status. Children of a missing block cannot be
+ * stored, so their bytes need not be copied for the answer. */
 static bool goes_on(uint8_t status, unsigned flags)
 {
     return status == KVC_ST_OK || status == KVC_ST_EXISTS || status == KVC_ST_PENDING ||
@@ -297,7 +299,7 @@ static int store_pieces(struct store *s)
     return n < 0 ? n : 0;
 }
 
-/* All at once: the library has pieces of its own. */
+/* Stores all blocks in one call, because the library divides them itself. */
 static int store_pages(struct store *s)
 {
     struct kvc_pool *own, *pool;

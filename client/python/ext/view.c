@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a session or a hold as a buffer of Python, counted by its owner. */
+/* Memory of a session or a hold as a Python buffer, counted by its owner. */
 #include "kvcpy.h"
 
 struct view {
     PyObject ob_base;
     PyObject *owner;
-    Py_ssize_t *views; /* of the owner */
+    Py_ssize_t *views; /* the owner's count */
     void *data;
     Py_ssize_t bytes;
     bool read_only;
