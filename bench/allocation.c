@@ -16,12 +16,13 @@
 #include "trace.h"
 #include "units.h"
 
-#define CONTEXT_MAX    65536u
-#define ID_TOKENS      512u /* of a hash id, where a trace has no lengths */
-#define CHUNK          256u /* as kvcache-worker computes prompts */
+#define CONTEXT_MAX 65536u
+#define ID_TOKENS   512u /* tokens of a hash id, if the trace has no lengths */
+/* Prompts are computed in chunks of so many tokens, as by kvcache-worker. */
+#define CHUNK          256u
 #define DOUBLING_FIRST 64u
 #define STRATEGIES     3u
-#define WANTED         1.05 /* paged, at --tokens */
+#define WANTED         1.05 /* wanted of paged at --tokens: allocated bytes by needed bytes */
 
 static const char help[] =
     "Usage: kvcachebench allocation [TRACE] [OPTIONS]\n"
@@ -38,17 +39,17 @@ static const char help[] =
     "  kvcachebench allocation conversation_trace.jsonl --requests 500 --block 64\n";
 
 struct length {
-    uint32_t prompt, all; /* tokens; with the answer */
+    uint32_t prompt, all; /* tokens: of the prompt; of prompt and answer */
 };
 
 struct allocation {
     const char *path, *preset;
     uint64_t requests, seed, block, context, tokens;
     bool json;
-    struct model model; /* its configuration alone */
+    struct model model; /* only its configuration */
     struct length *length;
     size_t n, cut;
-    float *rows; /* what is written: as many as a chunk needs, of K, of V, or of the hidden state */
+    float *rows; /* rows to write, enough for a chunk: of K, of V, or of the hidden state */
 };
 
 /* Sums over sequences. */
@@ -73,7 +74,7 @@ static struct length length_of(const struct trace_request *r)
                            (uint32_t)(all < UINT32_MAX ? all : UINT32_MAX)};
 }
 
-/* Requests without a token are left out. */
+/* Takes the lengths of all requests but those without a token. */
 static int lengths_take(struct allocation *a, const struct trace *trace)
 {
     const uint64_t want = a->requests < trace->n_requests ? a->requests : trace->n_requests;
@@ -103,7 +104,7 @@ static int lengths_take(struct allocation *a, const struct trace *trace)
     return BENCH_USAGE;
 }
 
-/* Conversations as 'gen' makes them, through a file that is gone when it is closed. */
+/* Writes conversations, as 'gen' makes them, to a file that is removed when it is closed. */
 static FILE *conversations(const struct allocation *a)
 {
     const struct trace_gen_options gen = {
@@ -138,7 +139,7 @@ static int lengths_load(struct allocation *a)
 
 /* ---- a sequence ---- */
 
-/* K and V of tokens first .. first + n - 1, at every layer. */
+/* Writes K and V of tokens first .. first + n - 1 at every layer. */
 static int write_tokens(const struct allocation *a, struct kv *kv, uint32_t first, uint32_t n)
 {
     int rc = 0;
@@ -147,7 +148,7 @@ static int write_tokens(const struct allocation *a, struct kv *kv, uint32_t firs
     return rc;
 }
 
-/* As a worker writes them: the prompt in chunks, then token by token. */
+/* Writes a sequence as a worker does: the prompt in chunks, then token by token. */
 static int allocation_fill(const struct allocation *a, struct kv *kv, struct length l,
                            uint64_t *take_ns)
 {
@@ -193,7 +194,7 @@ static int run_sequence(const struct allocation *a, const struct kv_setup *setup
     return 0;
 }
 
-/* Sequences one after the other; pages come out of one pool, which `keeper` holds. */
+/* Runs the sequences one after the other; pages come from one pool, which `keeper` holds. */
 static int run_strategy(struct allocation *a, const struct kv_strategy *is,
                         const struct length *length, size_t n, struct outcome *ret)
 {
@@ -283,7 +284,7 @@ static void allocation_report(const struct allocation *a, unsigned i, const stru
 
 /* ---- formulas ---- */
 
-/* What a sequence of --tokens must have allocated. */
+/* The bytes that a sequence of --tokens must have allocated. */
 static uint64_t formula_tokens(const struct allocation *a, unsigned i)
 {
     uint64_t doubled = DOUBLING_FIRST;
@@ -379,7 +380,7 @@ static int allocation_parse(int argc, char **argv, struct allocation *a)
     return model_preset_config(a->preset, why, &a->model.is) == 0 ? 0 : say_usage("%s", why);
 }
 
-/* Zeroes do: what is written costs the same. */
+/* Makes the rows, all zero: what they contain does not change the cost. */
 static int rows_make(struct allocation *a)
 {
     const struct model_config *c = &a->model.is;

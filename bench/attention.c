@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on the CPU or on a device (kvcache/attention.h): decode by the bytes of K and V that it
- * reads, prefill by its floating-point operations, without a daemon.
+ * Attention on the CPU or on a device (kvcache/attention.h), without a daemon. Decode is measured
+ * by the bytes of K and V that it reads, prefill by its floating-point operations.
  */
 #include <inttypes.h>
 #include <kvcache/attention.h>
@@ -24,7 +24,7 @@
 #define BYTES_MIN    (UINT64_C(8) << 20)
 #define BYTES_MAX    (UINT64_C(64) << 30)
 #define THREADS_MAX  256u
-#define WANTED       0.50 /* of the read bandwidth */
+#define WANTED       0.50 /* part of the read bandwidth */
 
 static const char help[] =
     "Usage: kvcachebench attention [OPTIONS]\n"
@@ -51,7 +51,7 @@ struct bench {
     uint32_t *page, first[SEQS + 1], last[SEQS], q_first[SEQS + 1];
     float *q, *out;
     struct kvc_attention a;
-    double flops; /* of a call */
+    double flops; /* floating-point operations of a call */
 };
 
 /* ---- a case ---- */
@@ -62,7 +62,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Rows at random, a few thousand of them again and again. */
+/* Fills rows with random values; a few thousand rows are used again and again. */
 static int fill_rows(struct bench *b, uint32_t row_bytes)
 {
     enum { ROWS = 4096 };
@@ -136,7 +136,7 @@ static void bench_close(struct bench *b)
     kvc_threads_destroy(&b->threads);
 }
 
-/* What a decode step reads, or a chunk behind a prefix. */
+/* Makes the problem: what a decode step reads, or a chunk behind a prefix. */
 static int bench_open(struct bench *b)
 {
     const bool prefill = b->args->prefill;
@@ -168,7 +168,7 @@ static int bench_open(struct bench *b)
     return 0;
 }
 
-/* The device's bits are the CPU's. */
+/* Opens the device, and checks that its results have the same bits as the CPU's. */
 static int bench_open_device(struct bench *b)
 {
     const size_t floats = (size_t)b->q_first[b->a.seqs] * HEADS * ATTENTION_HEAD;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on a CUDA device: the kernels of kvc_attend launched as an engine would launch them, on
- * a copy of the pages that the CPU attends to, and kvc_decode that only reads this copy.
+ * Attention on a CUDA device. Kernels of kvc_attend are launched as an engine would launch them, on
+ * a copy of the pages that the CPU attends to; kvc_decode only reads this copy.
  */
 #include "attention.h"
 
@@ -49,21 +49,21 @@ int attention_device_out(struct attention_device *d, float *ret_out)
 #define STRING_(name) #name
 
 #define BUFFERS_MAX     9u
-#define CALLS_AT_A_TIME 4u /* launched before the device is waited for */
-#define BLOCKS_EACH     8u /* of a multiprocessor: see kvc_attend_plan() */
+#define CALLS_AT_A_TIME 4u /* calls that are launched before the device is waited for */
+#define BLOCKS_EACH     8u /* blocks for each multiprocessor: see kvc_attend_plan() */
 #define DEVICE_NAME     "cuda:"
 
 static const struct cuda_api *cu;
 
 struct attention_device {
     CUdevice device;
-    CUcontext context; /* what is below it is there once it is */
+    CUcontext context; /* the fields below are valid once it is not NULL */
     CUmodule attend_module, merge_module, decode_module;
     CUfunction attend, merge, decode;
     CUdeviceptr buffer[BUFFERS_MAX];
     uint32_t nbuffers;
     unsigned processors;
-    struct kvc_attention a; /* its addresses are the device's */
+    struct kvc_attention a; /* with addresses on the device */
     struct kvc_attend_plan plan;
     CUdeviceptr kv, work, sum;
     uint64_t kv_bytes, out_bytes;
@@ -136,7 +136,8 @@ static int device_load(struct attention_device *d)
     return must(call, r);
 }
 
-/* A copy of `bytes` of the host's memory; of none: bytes that are no numbers. */
+/* Copies `bytes` of the host's memory to the device; from NULL: fills it with bytes that are no
+ * numbers. */
 static int device_copy(struct attention_device *d, const void *from, uint64_t bytes,
                        CUdeviceptr *ret)
 {
@@ -149,7 +150,7 @@ static int device_copy(struct attention_device *d, const void *from, uint64_t by
     return must("cuMemsetD8", cu->MemsetD8(*ret, 0xff, bytes));
 }
 
-/* The attention of the host with everything that it names on the device. */
+/* Makes the host's problem on the device: copies everything that it names. */
 static int device_fill(struct attention_device *d, const void *kv)
 {
     struct kvc_paged *list = &d->a.list[0];
@@ -209,7 +210,7 @@ int attention_device_open(const char *name, const struct kvc_attention *a, const
     return rc == 0 ? device_fill(d, kv) : rc;
 }
 
-/* What was not made is nothing. */
+/* Accepts a device that was opened in part. */
 void attention_device_close(struct attention_device **device)
 {
     struct attention_device *d = *device;
@@ -252,7 +253,7 @@ static int launch_decode(struct attention_device *d)
                                  KVC_DECODE_THREADS, 1, 1, 0, NULL, arguments, NULL));
 }
 
-/* Calls a second, a few launched ahead. */
+/* Measures calls per second, with a few launched ahead. */
 static int device_rate(struct attention_device *d, int (*launch)(struct attention_device *d),
                        double seconds, double *ret_calls)
 {

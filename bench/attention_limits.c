@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limits beside which attention is shown: how fast memory is read, and how fast a BLAS
+ * The limits that attention is compared with: how fast memory is read, and how fast a BLAS
  * multiplies.
  */
 #include <pthread.h>

@@ -8,8 +8,8 @@
 
 #include "perf.h"
 
-/* While copies wait for words that somebody else raises, or not: how often to look whether all is
- * over. */
+/* How often to look whether all is over while copies may wait for words that another process
+ * raises. */
 #define LOOK_NS INT64_C(1000000)
 
 /* ---- operations ---- */
@@ -89,11 +89,11 @@ uint32_t bench_device_next(struct bench_device *d, uint32_t *ret_first)
 
 /* ---- many of them ---- */
 
-/* After a turn that failed the device still has some of the operations. */
+/* Static, because after a turn that failed the device still has some of its operations. */
 static struct flight {
     const struct bench_flood *flood;
     struct gpu_op op[BENCH_DEVICE_DEPTH];
-    bool has_ended[BENCH_DEVICE_DEPTH]; /* those that are cancelled do before others */
+    bool has_ended[BENCH_DEVICE_DEPTH]; /* cancelled copies end before earlier ones */
     uint64_t submitted, reaped, bytes, until;
     bool over;
     _Atomic bool cancel;

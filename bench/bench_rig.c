@@ -21,20 +21,20 @@
 
 enum { START_TIMEOUT_MS = 180000, STOP_TIMEOUT_MS = 10000, PATHS = 6 };
 
-/* The file that a daemon makes in a directory that it is given for blocks. */
+/* The file that a daemon makes in a directory for blocks. */
 #define STORE_FILE "kvcache.store"
 
 struct rig {
-    pid_t pid;        /* 0 = not ours */
+    pid_t pid;        /* 0 = the rig did not start it */
     const char *name; /* for messages */
     int socket_type;
     char dir[PATH_MAX / 8];
     char socket[PATH_MAX / 4];
-    char path[PATHS][PATH_MAX / 4]; /* of the files that a daemon leaves there */
-    char store[PATH_MAX / 4];       /* its directory for blocks; "" = none */
+    char path[PATHS][PATH_MAX / 4]; /* paths of the files that a daemon leaves there */
+    char store[PATH_MAX / 4];       /* directory for blocks; "" = none */
 };
 
-/* What the signal handler needs: everything in it is ready before the handler is installed. */
+/* State of the signal handler; all of it is ready before the handler is installed. */
 static struct rig *volatile current;
 
 void rig_set(struct rig_options *options, const char *format, ...)
@@ -53,8 +53,8 @@ static void sleep_ms(unsigned ms)
     nanosleep(&pause, NULL);
 }
 
-/* A store is a tree: another program removes it. _Fork and execl may be called by a signal handler.
- */
+/* Removes the store by another program, because it is a directory tree. A signal handler may call
+ * _Fork and execl. */
 static void remove_store(const struct rig *rig)
 {
     if (!rig->store[0])
@@ -159,15 +159,15 @@ static int make_store(struct rig *rig, const char *base)
     return BENCH_FAILED;
 }
 
-/* For nftw, which hands no context on. */
+/* Static, because nftw() passes no context. */
 static struct {
     uint64_t store, other;
 } counted;
 
 static int count_file(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-    /* What the file system needs to find the blocks of a file is in st_blocks too, and no part of
-     * what the file was limited to. */
+    /* st_blocks also counts what the file system needs to find the blocks of a file; the file's
+     * limit does not. */
     uint64_t allocated = (uint64_t)st->st_blocks * 512, size = (uint64_t)st->st_size;
     uint64_t bytes = allocated < size ? allocated : size;
     if (type == FTW_F && strcmp(path + at->base, STORE_FILE) == 0)
@@ -200,7 +200,7 @@ static int write_config(const struct rig *rig, const char *config)
     return BENCH_FAILED;
 }
 
-/* In the child, between fork and exec. */
+/* Runs in the child, between fork and exec. */
 static void redirect(const struct rig *rig)
 {
     int log = open(rig->path[2], O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -210,7 +210,7 @@ static void redirect(const struct rig *rig)
     dup2(null, STDIN_FILENO);
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
-    /* A benchmark that is killed takes its server along. */
+    /* If the benchmark is killed, its server is killed too. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 

@@ -11,7 +11,7 @@
 
 enum { TIERS = 3 };
 
-/* -EINVAL: not a percentage; the caller goes on with the other forms. */
+/* -EINVAL: not a percentage; the caller then tries the other forms. */
 static int parse_percent(const char *text, double *ret_percent)
 {
     char *end;
@@ -39,7 +39,7 @@ static int parse_blocks(const char *text, uint64_t *ret_blocks)
     return rc == 0 && *ret_blocks == 0 ? -ERANGE : rc;
 }
 
-/* "5" could be any of three. */
+/* Refuses a number without a unit: it could have any of the three. */
 static int refuse_bare(uint64_t n, char *why)
 {
     char share[24] = "5", size[40];

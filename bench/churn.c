@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker that stores new chains without end, more than memory and storage have room for, beside
- * one that asks for the same blocks again and again: how long a store takes while storage reclaims,
+ * A worker stores new chains without end, more than memory and storage have room for. Another asks
+ * for the same blocks again and again. Measured are how long a store takes while storage reclaims,
  * and how often each byte is written. The disk alone is measured in the same run.
  */
 #include <errno.h>
@@ -29,11 +29,11 @@
 #define CHAIN       32u
 #define DEPTH_MAX   64u
 #define BLOCK_TOKEN 16u
-/* Not measured: until so much has been stored, for each byte of storage. */
+/* Bytes that are stored, for each byte of storage, before anything is measured. */
 #define LEAD_SHARE 2
 #define LEAD_S     120
 #define HOT_STREAM UINT64_C(1)
-/* The disk alone. */
+/* For measuring the disk alone. */
 #define WRITERS      8u
 #define WRITER_BYTES (UINT64_C(128) << 20)
 #define WRITE_BYTES  (1 << 20)
@@ -48,12 +48,12 @@ static const char help[] =
     "Example:\n"
     "  kvcachebench churn --compare --dir /var/lib/kvcache\n";
 
-/* Between the two workers. */
+/* Shared by the two workers. */
 struct shared {
     _Atomic bool ready, failed, measure, stop;
-    _Atomic uint64_t asked, hit;       /* blocks of the hot set */
-    _Atomic uint64_t again, again_hit; /* of others */
-    _Atomic uint64_t stored;           /* chains */
+    _Atomic uint64_t asked, hit;       /* blocks of the hot set: asked for, found */
+    _Atomic uint64_t again, again_hit; /* the same for blocks that were stored lately */
+    _Atomic uint64_t stored;           /* chains that were stored */
     struct lat lat;
     uint64_t longest_ns;
 };
@@ -66,7 +66,7 @@ struct churn {
     struct perf_session session;
     struct shared *shared;
     pid_t reader;
-    double disk_bytes_per_s; /* alone, or 0 */
+    double disk_bytes_per_s; /* rate of the disk alone, or 0 */
     /* the stores */
     uint64_t next;
     uint64_t begun_ns[DEPTH_MAX], chain_of[DEPTH_MAX];
@@ -113,7 +113,7 @@ static int reader_open(struct reader *r)
     return rc;
 }
 
-/* Reads a chain of the hot set, and stores what is missing of it, as a worker would. */
+/* Reads a chain of the hot set, and stores its missing blocks, as a worker does. */
 static int reader_turn(struct reader *r, uint64_t chain)
 {
     struct shared *s = r->c->shared;
@@ -267,7 +267,7 @@ static int churn_store_end(struct churn *c, uint32_t at, int rc, const struct kv
     return 0;
 }
 
-/* Stores, so many requests in flight, until then. */
+/* Stores with so many requests in flight until that time. */
 static int store_until(struct churn *c, uint64_t until_ns)
 {
     struct kvc *kvc = c->session.kvc;
@@ -341,7 +341,7 @@ static int stats_now(struct churn *c, uint64_t values[SAID_COUNT])
 
 /* ---- a run ---- */
 
-/* Until all that there is room for has been stored twice. */
+/* Stores until all room has been filled twice. */
 static int lead(struct churn *c)
 {
     const uint64_t until = now_ns() + LEAD_S * UINT64_C(1000000000);
@@ -452,7 +452,7 @@ static int churn_measure(struct churn *c)
     const double demoted = (double)(after[DEMOTED] - before[DEMOTED]);
     const double written =
         (double)(after[WRITTEN] - before[WRITTEN]) + (double)(after[JOURNAL] - before[JOURNAL]);
-    /* Of the whole run: in the measured part there may be little to write. */
+    /* Counted over the whole run, because the measured part may write little. */
     const double amplification =
         (double)(after[WRITTEN] + after[JOURNAL]) / (double)(after[DEMOTED] ? after[DEMOTED] : 1);
     const uint64_t again = atomic_load(&c->shared->again);
@@ -522,7 +522,7 @@ static double write_all(int fd)
     return (double)bytes / ((double)(now_ns() - begun) * 1e-9);
 }
 
-/* Over a file that has been written once, as the daemon's store has. */
+/* Measures a file that has been written once, like the daemon's store. */
 static int disk_alone(struct churn *c)
 {
     const int fd = open(c->dir, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);

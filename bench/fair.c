@@ -29,14 +29,14 @@
 #define LOOKUP_KEYS  16u
 #define GREEDY_MAX   16u
 #define DEPTH        4u
-#define CHAIN_LONG   32768u /* of requests, unless --keys says another number */
+#define CHAIN_LONG   32768u /* keys of a long request, if --keys does not say */
 #define CHAIN_WAIT   4096u
-#define WAITS        200u /* over all greedy sessions */
+#define WAITS        200u /* waiting requests of all greedy sessions together */
 #define GREEDY_UID   60000u
 #define LOOP_NS      UINT64_C(100000)
 #define LOOP_COUNTS  UINT64_C(20000)
-#define REPLY_BYTES  64u /* of a lookup, about */
-#define ANNOUNCED    16u /* RESERVEs of KVC_STORE_MAX blocks, of one session */
+#define REPLY_BYTES  64u /* bytes of a lookup's reply, about */
+#define ANNOUNCED    16u /* RESERVEs of KVC_STORE_MAX blocks that one session makes */
 
 static const char help[] =
     "Usage: kvcachebench fair [OPTIONS]\n"
@@ -78,17 +78,17 @@ enum kind {
 static const char *const kind_names[KINDS] = {"stores", "acquires", "waits", "hints",
                                               "ends",   "pins",     "names", "forgets"};
 
-/* Of all processes. */
+/* Shared by all processes. */
 struct shared {
     _Atomic uint32_t ready, failed;
-    _Atomic bool busy; /* the greedy ones are at work */
+    _Atomic bool busy; /* the greedy sessions are at work */
     _Atomic uint64_t requests;
 };
 
-/* A loop that should take LOOP_NS, and again after a pause: what it takes beyond that is the
- * machine's doing. */
+/* A loop that should take LOOP_NS, again and again with a pause. The time beyond LOOP_NS is due to
+ * the machine, not to the daemon. */
 struct loop {
-    uint64_t counts; /* of one */
+    uint64_t counts; /* counts of one run of the loop */
     struct lat cpu;
     uint64_t longest_ns;
     pthread_t thread;
@@ -148,7 +148,7 @@ static struct kvc_blocks part_of(const uint8_t *keys, uint32_t first, uint32_t n
                                .flags = KVC_F_ADMIT};
 }
 
-/* Blocks 0 to n - 1 are there afterwards. */
+/* Stores blocks 0 to n - 1. */
 static int store_chain(struct greedy *g, uint32_t n)
 {
     static uint8_t statuses[KVC_STORE_MAX];
@@ -181,7 +181,7 @@ static int begin_acquire(struct greedy *g, uint32_t i)
     const struct kvc_seq seq = {.tokens = n * BLOCK_TOKENS, .group = {{.keys = g->keys, .n = n}}};
     const struct kvc_acquire_options options = {
         .flags = waits ? KVC_F_WAIT : 0,
-        .from_tokens = waits ? (n - 2) * BLOCK_TOKENS : 0, /* little is held, all is looked up */
+        .from_tokens = waits ? (n - 2) * BLOCK_TOKENS : 0, /* holds little, but looks up all */
         .timeout_ms = 10000};
     return kvc_acquire_begin(g->ns, &seq, &options, &g->ops[i]);
 }
@@ -194,7 +194,7 @@ static int fair_finish(struct greedy *g, uint32_t i)
     const int rc = kvc_finish(&g->ops[i], &result);
     kvc_release(g->kvc, &result.hold);
     atomic_fetch_add(&g->f->shared->requests, 1);
-    return rc == KVC_E_BUSY || rc == KVC_E_LIMIT ? 0 : rc; /* that is no harm to others */
+    return rc == KVC_E_BUSY || rc == KVC_E_LIMIT ? 0 : rc; /* these refusals do not harm others */
 }
 
 static int ask_and_finish(struct greedy *g, uint32_t n, int (*begin)(struct greedy *g, uint32_t i))
@@ -211,7 +211,7 @@ static int ask_and_finish(struct greedy *g, uint32_t n, int (*begin)(struct gree
     return rc;
 }
 
-/* The one whose last block the others wait for. */
+/* Announces the block that the others wait for, and drops it. */
 static int announce_and_drop(struct greedy *g)
 {
     const struct kvc_blocks last = part_of(g->keys, CHAIN_WAIT - 1, 1);
@@ -249,7 +249,7 @@ static int hint(struct greedy *g)
         for (uint32_t i = 0; rc >= 0 && i < DEPTH; i++)
             rc = kvc_hint(g->ns, &seq, KVC_HINT_ENDED, 0);
         if (rc >= 0)
-            rc = kvc_ping(g->kvc, NULL); /* handled in order: behind them */
+            rc = kvc_ping(g->kvc, NULL); /* handled in order, so behind the requests before it */
         atomic_fetch_add(&g->f->shared->requests, DEPTH);
     }
     return rc;
@@ -275,7 +275,7 @@ static int greedy_connect(struct greedy *g)
     return rc < 0 ? rc : perf_ns_open(g->kvc, BLOCK_BYTES, "fair", &g->ns);
 }
 
-/* Announces as much as fits into a few requests, and leaves it to its end. */
+/* Announces as much as fits in a few requests, and leaves it until the session ends. */
 static int announce_and_go(struct greedy *g)
 {
     static uint8_t statuses[KVC_STORE_MAX];
@@ -292,7 +292,7 @@ static int announce_and_go(struct greedy *g)
             rc = kvc_reserve(g->ns, &blocks, &reservation, statuses);
             atomic_fetch_add(&g->f->shared->requests, 1);
         }
-        kvc_close(&g->kvc); /* with its namespace */
+        kvc_close(&g->kvc); /* frees the namespace too */
         free(g->keys);
         free(g->offsets);
         if (rc >= 0)
@@ -370,7 +370,8 @@ static int work_of(struct greedy *g)
     }
 }
 
-/* Blocks that are there before a greedy session is ready: of one chain for all, or of its own. */
+/* How many blocks are stored before a greedy session is ready: of one chain for all sessions, or of
+ * its own. */
 static uint32_t stored_first(const struct greedy *g)
 {
     const enum kind kind = g->f->kind;
@@ -414,7 +415,7 @@ static pid_t greedy_start(const struct fair *f, uint32_t no)
     _exit(BENCH_FAILED);
 }
 
-/* They come one by one: the first one stores what all of them ask for. */
+/* Starts them one by one, because the first one stores what all of them ask for. */
 static int greedy_start_all(struct fair *f)
 {
     for (uint32_t i = 0; i < f->sessions; i++) {
@@ -458,7 +459,7 @@ static uint64_t loop_ns(uint64_t counts)
     return thread_cpu_ns() - begun;
 }
 
-/* How many counts take LOOP_NS where nothing is in the way. */
+/* Measures how many counts take LOOP_NS on an idle machine. */
 static uint64_t loop_counts(void)
 {
     uint64_t best = UINT64_MAX;
@@ -581,7 +582,7 @@ static void put_json(const struct fair *f, const char *metric, double value, con
                              .ratio = against > 0 ? value / against : 0});
 }
 
-/* Of the control thread, in its life; and of the loop beside the greedy. */
+/* Turns of the control thread since its start, and of the loop beside the greedy sessions. */
 struct turns {
     uint64_t wall_max, wall_p9999, cpu_max, cpu_p9999, handle_max, loop_max, loop_p9999;
 };
@@ -698,7 +699,7 @@ static int run_kind(struct fair *f)
              GREEDY_UID);
     struct rig_options options = {.daemon_path = f->daemon_path,
                                   .config = f->two_principals ? config : NULL};
-    /* Half of it, and of the index, is promised to each principal; four chains are of one. */
+    /* Half of memory and of the index is promised to each principal; four chains belong to one. */
     rig_set(&options, f->kind >= KIND_NAMES   ? "host.limit=4GiB"
                       : f->chain > CHAIN_LONG ? "host.limit=2GiB"
                                               : "host.limit=1GiB");

@@ -39,14 +39,14 @@ static void exec_command(const struct command *command, int out)
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* Its buffers on large pages, as the daemon's memory is: with small ones, which lie scattered,
-     * it writes at two thirds of the rate. */
+    /* Fio's buffers lie on large pages, like the daemon's memory. With small, scattered pages it
+     * writes at two thirds of the rate. */
     setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1);
     execvp(argv[0], (char *const *)argv);
     _exit(127);
 }
 
-/* Its output in `report`; the wait status, or -1. */
+/* Runs fio with its output in `report`. Returns the wait status, or -1. */
 static int bench_fio_run(const struct command *command, char report[REPORT_BYTES])
 {
     int ends[2], status = -1;
@@ -110,7 +110,7 @@ int fio_lay(const char *dir, uint64_t bytes, struct fio_file *ret_file)
         say_error("cannot make a file in %s: %s", dir, strerror(errno));
         return BENCH_FAILED;
     }
-    /* Of its size from the start: fio would make the file anew. */
+    /* The file gets its size at once, because fio would make it anew. */
     int rc = posix_fallocate(file.fd, 0, (off_t)bytes);
     if (rc != 0) {
         say_error("%s: room for %.1f GB: %s", dir, (double)bytes / 1e9, strerror(rc));

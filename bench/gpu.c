@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A device without a daemon: what its thread and driver make of fragments that lie scattered there.
+ * A device without a daemon: the speed that its thread and driver reach with fragments that are
+ * scattered on it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ struct bench {
     const struct gpu_args *args;
     struct bench_device d;
     struct gpu_plain *plain;
-    uint8_t *shadow; /* what memcpy has for the device's memory */
+    uint8_t *shadow; /* copy of the device's memory, for memcpy */
 };
 
 /* --- the sides --- */
@@ -59,7 +60,7 @@ static enum gpu_path other(const struct bench *b)
     return chosen(b) == GPU_PATH_KERNEL ? GPU_PATH_ENGINE : GPU_PATH_KERNEL;
 }
 
-/* What the choice is worth. */
+/* Runs the path that the daemon did not choose. */
 static int run_other(void *ctx, double seconds, double *ret_value)
 {
     struct bench *b = ctx;
@@ -115,7 +116,8 @@ static int gpu_pass(struct bench_device *d, enum gpu_direction direction, uint64
     return rc;
 }
 
-/* Fast copies of wrong bytes would be no result. Also touches all memory. */
+/* Compares all bytes, because fast copies of wrong bytes would be no result. It also touches all
+ * memory. */
 static int check_bytes(struct bench_device *d, uint64_t frag_bytes)
 {
     uint64_t *words = (uint64_t *)d->host;
@@ -164,7 +166,8 @@ static void gpu_print_json(const struct bench *b, enum gpu_path path, double val
     out_json(&line);
 }
 
-/* What is wanted of the plain copy on a device, and of memcpy on an emulated one; 0: nothing. */
+/* The ratio that is wanted: to the plain copy on a device, to memcpy on an emulated one; 0: none.
+ */
 static double wanted_of(const struct bench *b)
 {
     static const struct {
@@ -250,7 +253,7 @@ static int run_sizes(struct bench *b)
 static int measure_copies(const struct gpu_args *args)
 {
     struct bench b = {.args = args};
-    if (args->bytes >= PERF_WORKING_SET) /* less is a try, not a measurement */
+    if (args->bytes >= PERF_WORKING_SET) /* with less memory the figures are no measurement */
         perf_level_memory(&args->perf);
     const int rc = run_sizes(&b);
     if (b.shadow && !gpu_is_emulated(b.d.gpu))

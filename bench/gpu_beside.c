@@ -29,7 +29,8 @@
 #define DEPTH        BENCH_DEVICE_DEPTH
 #define OP_BYTES     BENCH_DEVICE_OP_BYTES
 #define WINDOW_BYTES (DEPTH * OP_BYTES)
-#define WANTED       1.03 /* a step beside loads by one alone, the way that was chosen */
+/* limit: a step beside loads by a step alone, for the way of loading that was chosen. */
+#define WANTED 1.03
 /* libkvcache scatters smaller fragments by kernel, larger ones by the copy engine. */
 #define SCATTER_KERNEL_BELOW (64u << 10)
 
@@ -37,7 +38,8 @@
 #define KERNEL (1 + GPU_PATH_KERNEL)
 static const struct way {
     const char *name;
-    uint8_t daemon, worker; /* the path of its loads, as gpu_op has it; 0: it makes none */
+    /* Paths of the daemon's and of the worker's copies (gpu_op.path); 0: it makes none. */
+    uint8_t daemon, worker;
     bool window;
 } ways[] = {{.name = "alone"},
             {.name = "engine", .daemon = ENGINE},
@@ -47,7 +49,7 @@ static const struct way {
             {.name = "window", .window = true}};
 #define WAYS ARRAY_LEN(ways)
 
-/* What both processes see. Word s: how often slot s of the window was filled, and emptied. */
+/* Shared by both processes. Word s counts how often slot s of the window was filled and emptied. */
 struct shared {
     _Atomic uint64_t filled[DEPTH], emptied[DEPTH];
 };
@@ -63,24 +65,24 @@ struct answer {
     double step_s, rate;
 };
 
-/* One process's half. */
+/* The state of one process. */
 struct half {
     const struct gpu_args *args;
     struct bench_device d;
     int socket;
     struct shared *shared;
     struct gpu_mem window;
-    struct kvc_frag piece[DEPTH]; /* daemon: a slot in one piece */
+    struct kvc_frag piece[DEPTH]; /* daemon: each slot of the window, in one piece */
     struct gpu_mark mark[DEPTH];
     /* worker */
     struct gpu_decode *decode;
-    struct kvc_frag *scatter; /* each slot's fragments, WINDOW_BYTES in all */
-    uint32_t scattered;       /* of one slot */
+    struct kvc_frag *scatter; /* fragments of each slot, WINDOW_BYTES in all */
+    uint32_t scattered;       /* fragments of one slot */
 };
 
 /* ---- the window ---- */
 
-/* Rounds count from 1; the nth copy is of slot n % DEPTH. */
+/* Rounds count from 1; copy n uses slot n % DEPTH. */
 static void gpu_beside_hand_over(struct half *h, uint64_t n, struct gpu_op *op,
                                  _Atomic uint64_t *words)
 {
@@ -166,7 +168,7 @@ static int receive_handle(int socket, struct device_handle *ret_handle)
                              .msg_control = &control,
                              .msg_controllen = sizeof(control)};
     if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof(*ret_handle))
-        return BENCH_FAILED; /* the other half has said why */
+        return BENCH_FAILED; /* the other process has printed why */
     const struct cmsghdr *with = CMSG_FIRSTHDR(&message);
     if (ret_handle->fd >= 0 && with == NULL)
         return broken("a descriptor");
@@ -205,7 +207,7 @@ static int measure_steps(struct half *h, const struct ask *ask, struct answer *r
     return rc != 0 ? rc : stepped;
 }
 
-/* The daemon's half has opened the device and calibrated by the time that its window comes. */
+/* The daemon's process has opened the device and calibrated it before its window arrives. */
 static int worker_open(struct half *h)
 {
     struct device_handle handle;
@@ -256,7 +258,7 @@ static int gpu_beside_hear(const struct half *h, struct answer *ret)
     return ret->rc;
 }
 
-/* Or that the worker has gone. */
+/* Or whether the worker has ended. */
 static bool is_answered(void *ctx)
 {
     const struct half *h = ctx;
@@ -276,7 +278,7 @@ static int gpu_beside_measure(struct half *h, uint32_t w, double *ret_step, doub
     struct answer answer = {0};
     double rate = 0;
     int rc = 0;
-    for (unsigned s = 0; s < DEPTH; s++) { /* neither half has anything in flight */
+    for (unsigned s = 0; s < DEPTH; s++) { /* in both processes nothing is in flight */
         atomic_store(&h->shared->filled[s], 0);
         atomic_store(&h->shared->emptied[s], 0);
     }
@@ -340,7 +342,7 @@ static void gpu_beside_print_text(const struct half *h, const struct way *way, d
     (void)stdfds_flush();
 }
 
-/* By what a step beside loads took of one alone in the same round: the median of rounds. */
+/* A step beside loads by a step alone in the same round; the median of all rounds. */
 static void gpu_beside_report(const struct half *h, struct result *r, const bool *measured)
 {
     const size_t pairs = h->args->perf.pairs;
@@ -397,7 +399,7 @@ static int daemon_open(struct half *h, bool *ret_mps)
         rc = bench_device_run(&h->d, &alloc, "memory for a window");
     }
     if (rc == 0)
-        memset(h->d.host, 1, h->d.bytes); /* pages that were never written may all be one */
+        memset(h->d.host, 1, h->d.bytes); /* pages that were never written may all be one page */
     if (rc == 0)
         rc = send_handle(h->socket, &h->window.handle);
     if (rc == 0)
@@ -451,7 +453,7 @@ static int run_halves(struct half *h)
     int rc = fork_worker(h, &pid);
     if (rc == 0)
         rc = daemon_main(h);
-    close(h->socket); /* the worker ends with it */
+    close(h->socket); /* the worker ends when it is closed */
     if (pid > 0 && (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)))
         rc = rc != 0 ? rc : broken("the worker");
     return rc;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode as the device sees it: kernels that read all of the KV, one behind the other, a few
- * launched ahead as engines do, on a stream as engines have it. What they add up says whether they
- * have read everything.
+ * Decode as a device sees it. Kernels that read all of the KV run one after another, a few launched
+ * ahead, on a stream, as with engines. Their sum shows whether they have read everything.
  */
 #include "gpu_bench.h"
 
@@ -59,16 +58,17 @@ int gpu_decode_wait(struct gpu_decode *decode, double *ret_step)
 #define STRING(name)  STRING_(name)
 #define STRING_(name) #name
 
-#define AHEAD    4u                   /* steps launched and not ended yet */
-#define WARM_NS  UINT64_C(50000000)   /* not counted: until loads are in full swing */
+#define AHEAD    4u /* steps that are launched and have not ended */
+/* Steps before that time are not counted, because loads have not reached full speed. */
+#define WARM_NS  UINT64_C(50000000)
 #define FILL     0x01                 /* every byte of the KV */
-#define WORD_SUM UINT32_C(0x01010101) /* of one word of it */
+#define WORD_SUM UINT32_C(0x01010101) /* sum of the bytes of one word, each FILL */
 
 static const struct cuda_api *cu;
 
 struct gpu_decode {
     CUdevice device;
-    CUcontext context; /* what is below it is there once it is */
+    CUcontext context; /* the fields below are valid once it is not NULL */
     CUdeviceptr kv, sum;
     uint64_t kv_bytes;
     CUmodule module;
@@ -77,7 +77,7 @@ struct gpu_decode {
     CUevent event[AHEAD];
     unsigned blocks;
     bool mps;
-    uint32_t expected; /* sum */
+    uint32_t expected; /* the sum of all words */
     /* the steps' thread's, from start to wait */
     pthread_t thread;
     bool runs;
@@ -87,7 +87,7 @@ struct gpu_decode {
     int rc;
 };
 
-static bool is_out; /* the device, for this process */
+static bool is_out; /* the device has failed in this process */
 
 static int must(const char *call, CUresult r)
 {
@@ -198,14 +198,15 @@ int gpu_decode_open(const struct bench_device *d, uint64_t kv_bytes, struct gpu_
     return rc == 0 ? make_memory(g) : rc;
 }
 
-/* What was not made is nothing; a device that fails has been told of, and ends with the process. */
+/* Accepts an object that was opened in part. A failed device has been reported, and ends with the
+ * process. */
 void gpu_decode_close(struct gpu_decode **decode)
 {
     struct gpu_decode *g = *decode;
     *decode = NULL;
     if (g == NULL)
         return;
-    if (is_out) { /* all of it goes with the process */
+    if (is_out) { /* the process's end frees everything */
         free(g);
         return;
     }
@@ -250,7 +251,7 @@ static int await_step(struct gpu_decode *g, uint64_t step)
     return must("cuEventSynchronize", cu->EventSynchronize(g->event[step % AHEAD]));
 }
 
-/* Time counts from the end of one step to the end of another. */
+/* Measures from the end of one step to the end of a later one. */
 static int run_steps(struct gpu_decode *g)
 {
     const uint64_t warm = now_ns() + WARM_NS;

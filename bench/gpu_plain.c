@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Past the device's thread, which would divide it: pinned host memory, one cuMemcpyAsync(), and
- * nothing else on the way.
+ * Copies without the device's thread, which would divide them: pinned host memory and one
+ * cuMemcpyAsync().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,11 +67,12 @@ static int gpu_plain_make(struct gpu_plain *p)
     rc = ticket != 0 ? gpu_plain_wait_for(p, "memory for a plain copy", ticket) : 0;
     if (rc != 0)
         return rc;
-    /* All of it, as the device has it: a part of what is registered cannot be registered again. */
+    /* All of the memory, as the device registered it, because a part of registered memory cannot be
+     * registered again. */
     rc = p->drv->pin(p->dev, p->device->host, p->device->bytes);
     p->pinned = rc == 0;
     return rc < 0 ? gpu_plain_failed(p, "registering host memory", rc)
-                  : copy(p, GPU_TO_DEVICE); /* touches it */
+                  : copy(p, GPU_TO_DEVICE); /* touches the memory */
 }
 
 int gpu_plain_open(struct bench_device *d, struct gpu_plain **ret_plain)

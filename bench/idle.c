@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvcachebench idle: processor time of a daemon that nobody asks anything. */
+/* Kvcachebench idle: processor time of a daemon that gets no requests. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -27,7 +27,7 @@ static int cpu_ticks(int pid, uint64_t *ret_ticks)
     if (f)
         fclose(f);
     line[n] = '\0';
-    const char *fields = strrchr(line, ')'); /* the name before it may hold anything */
+    const char *fields = strrchr(line, ')'); /* the name before it may contain anything */
     unsigned long long user, system;
     if (!fields || sscanf(fields, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
                           &system) != 2) {

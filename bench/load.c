@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvcachebench load: cached blocks are read out of the daemon's memory, beside memcpy and pread.
+ * kvcachebench load: reads cached blocks in the daemon's memory, beside memcpy and pread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -36,9 +36,9 @@ struct load {
     const struct perf_args *args;
     uint64_t block_bytes;
     uint32_t batch;
-    uint64_t batches; /* in the working set */
+    uint64_t batches; /* batches of the working set */
     uint64_t stream;
-    uint8_t *keys; /* of all of them */
+    uint8_t *keys; /* keys of all batches */
     uint8_t *memory;
     uint8_t *warm;
     int file;
@@ -92,8 +92,8 @@ static int load_release(struct load *l, struct kvc_hold **hold)
     return rc < 0 ? perf_fail(&l->session, rc, "reading a block under lease") : 0;
 }
 
-/* Neighbours are one piece, as for whoever copies them: what a processor loses at the begin of each
- * piece is no cost of the cache's. */
+/* Reads neighbouring blocks as one piece, like a caller that copies them: what a processor loses at
+ * the beginning of each piece is no cost of the cache. */
 static uint64_t read_blocks(const struct kvc_block *block, uint32_t n)
 {
     uint64_t sum = 0;
@@ -175,7 +175,7 @@ static int run_pread(void *ctx, double seconds, double *ret_value)
     return 0;
 }
 
-/* Every byte, once, before anything is measured; this also maps all chunks. */
+/* Compares every byte once before anything is measured; this also maps all chunks. */
 static int check_all(struct load *l)
 {
     for (uint64_t batch = 0; batch < l->batches; batch++) {
@@ -281,7 +281,7 @@ static int load_fill(struct load *l)
     return rc;
 }
 
-/* By default a lease covers what a prompt's prefix weighs, not what one store carries. */
+/* By default a lease covers the bytes of a prompt's prefix, not those of one store. */
 static uint32_t batch_of(const struct perf_args *args, uint64_t block_bytes)
 {
     if (args->batch)
@@ -290,7 +290,7 @@ static uint32_t batch_of(const struct perf_args *args, uint64_t block_bytes)
     return n == 0 ? 1 : n > KVC_STORE_MAX ? KVC_STORE_MAX : (uint32_t)n;
 }
 
-/* Blocks of this size in the daemon, every byte of them compared. */
+/* Stores blocks of this size in the daemon, and compares every byte of them. */
 static int load_prepare(struct load *l, uint64_t block_bytes, uint64_t working_set)
 {
     l->block_bytes = block_bytes;

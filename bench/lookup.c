@@ -14,7 +14,7 @@
 /* Lookups walk over chains in turn, so that the index is not measured in the processor's cache. */
 enum { CHAINS = 64, BLOCK_BYTES = 4096, BLOCK_TOKENS = 16, DEPTH_MAX = 64, STORE_BLOCKS = 256 };
 
-/* What surrounds the keys in a LOOKUP of one group, and its reply (PROTOCOL.md). */
+/* Bytes of a LOOKUP of one group without its keys, and of its reply (PROTOCOL.md). */
 enum { REQUEST_HEAD_BYTES = 20, REPLY_BYTES = 18 };
 
 static const char help[] =
@@ -33,9 +33,9 @@ struct lookup {
     struct echo *echo;
     uint32_t n; /* keys of a lookup */
     uint32_t chain_keys;
-    uint64_t next;           /* chain */
+    uint64_t next;           /* the chain that is looked up next */
     uint8_t *keys;           /* CHAINS x chain_keys */
-    struct lat ours, theirs; /* of all rounds, for the tail */
+    struct lat ours, theirs; /* of all rounds, for the slowest ones */
 };
 
 static struct kvc_seq next_seq(struct lookup *l)

@@ -91,7 +91,8 @@ static int bench_run(int argc, char **argv)
     return BENCH_USAGE;
 }
 
-/* What was printed has to arrive, or a script takes nothing for an answer. */
+/* Fails if the output could not be written, so that no script takes an empty output for an answer.
+ */
 int main(int argc, char **argv)
 {
 #ifdef KVC_HAVE_BLAS

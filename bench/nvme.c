@@ -17,14 +17,14 @@
 #define BLOCK_MAX  (UINT64_C(16) << 20)
 #define PAGE_BYTES UINT64_C(4096)
 
-/* Of --bytes, for each byte of the largest block. */
+/* Least value of --bytes, for each byte of the largest block. */
 #define BYTES_PER_BLOCK 96
 
 enum { CHAIN_SMALL = 64 << 10, CHAIN_LARGE = 2 << 20 };
 
-/* What a prompt's prefix weighs: a chain when sizes of blocks are compared. */
+/* Bytes of a prompt's prefix: the size of a chain when block sizes are compared. */
 #define PREFIX_BYTES (UINT64_C(16) << 20)
-/* What one request for scattered blocks asks for at most, unless it is one block. */
+/* Most bytes of one request for scattered blocks, unless a block is larger. */
 #define SCATTER_BYTES (UINT64_C(1) << 20)
 
 static const char help[] =
@@ -61,10 +61,11 @@ struct nvme_bench {
     uint64_t block_bytes;
     uint32_t chain, request_blocks;
     struct nvme_data *reading, *against;
-    uint64_t io_bytes, fio_depth; /* the daemon's, for fio */
+    uint64_t io_bytes, fio_depth; /* io_bytes: mean size of the daemon's I/Os, which fio uses */
     double cpu[2][PERF_PAIRS_MAX];
     size_t n_cpu[2];
-    uint64_t got_bytes, loaded_bytes; /* that the worker had, that came from storage */
+    /* got_bytes: that the worker had; loaded_bytes: that came from storage. */
+    uint64_t got_bytes, loaded_bytes;
 };
 
 static void note_cpu(struct nvme_bench *b, int side, double seconds_per_gb)
@@ -73,8 +74,8 @@ static void note_cpu(struct nvme_bench *b, int side, double seconds_per_gb)
         b->cpu[side][b->n_cpu[side]++] = seconds_per_gb;
 }
 
-/* The size that fio is to use is the mean of what the daemon issued; and as many of them as a
- * request of ours is made of. */
+/* Keeps the size and depth for fio: the mean size of the daemon's I/Os, and as many of them as one
+ * of our requests consists of. */
 static void note_io(struct nvme_bench *b, uint64_t bytes, uint64_t ios, uint64_t requests,
                     uint64_t request_bytes)
 {
@@ -99,7 +100,8 @@ static int read_data(struct nvme_bench *b, struct nvme_data *data, double second
     uint64_t loaded = (run.after.gets - run.before.gets) * data->block_bytes;
     b->got_bytes += run.bytes;
     b->loaded_bytes += loaded;
-    /* What was in memory by chance is no reading of storage, and what nobody got no use of it. */
+    /* Bytes that were in memory by chance were not read from storage, and bytes that nobody got are
+     * of no use. */
     if (loaded > run.bytes)
         loaded = run.bytes;
     if (data == b->reading) {
@@ -154,7 +156,7 @@ static int run_fio(void *ctx, double seconds, double *ret_value)
                           .depth = b->fio_depth,
                           .seconds = seconds};
     struct fio_result result;
-    /* The daemon issued none: the rest is measured nevertheless, and its rate is 0. */
+    /* The daemon made no I/O: everything else is measured, and this rate is 0. */
     if (b->io_bytes == 0) {
         job.io_bytes = NVME_UNIT_BYTES;
         job.depth = b->args.depth;
@@ -273,7 +275,7 @@ static uint64_t unit_bytes(const struct nvme_bench *b)
     return largest;
 }
 
-/* What is in flight must be a part of it only. */
+/* Host memory so small that requests in flight take a part of it only. */
 static uint64_t host_bytes(const struct nvme_bench *b)
 {
     uint64_t flying = 4 * b->args.depth * unit_bytes(b);
@@ -287,7 +289,7 @@ static int nvme_start(struct nvme_bench *b)
     uint64_t staging = b->args.depth * unit_bytes(b);
     rig_set(&options, "host.limit=%" PRIu64, host_bytes(b));
     rig_set(&options, "nvme.limit=%" PRIu64, 3 * b->bytes);
-    /* Going round a set that is larger than memory, it finds nothing of it there; others would. */
+    /* LRU finds nothing in memory when it goes round a set that is larger; other policies would. */
     rig_set(&options, "policy.eviction=lru");
     rig_set(&options, "index.blocks=%" PRIu64,
             (3 * b->bytes + host_bytes(b)) / b->block_bytes * 5 / 4 + 4096);
@@ -361,7 +363,7 @@ static int nvme_one_size(struct nvme_bench *b, uint64_t block_bytes)
     return rc;
 }
 
-/* Chains of small blocks against as many bytes in large ones, in one daemon, taking turns. */
+/* Compares chains of small blocks with as many bytes in large ones, in one daemon, in turns. */
 static int chains(struct nvme_bench *b, uint64_t small, uint64_t large, uint64_t chain_bytes)
 {
     char size[UNITS_TEXT_BYTES], what[UNITS_TEXT_BYTES + 8];
@@ -472,7 +474,7 @@ static int nvme_check_args(const struct nvme_bench *b)
         return say_usage("--against and --compare are two things");
     if (b->args.against % 64)
         return say_usage("--against: must be a multiple of 64");
-    /* A store has 64 segments; of which each is to hold some blocks. */
+    /* A store has 64 segments, and each must hold some blocks. */
     if (b->bytes < BYTES_PER_BLOCK * unit_bytes(b)) {
         char least[UNITS_COUNT_BYTES], block[UNITS_COUNT_BYTES];
         return say_usage("--bytes: blocks and chains of %s need %s at least",

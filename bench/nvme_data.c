@@ -56,14 +56,14 @@ int nvme_counts(struct perf_session *session, struct nvme_counts *ret_counts)
 struct flight {
     struct kvc_op *op;
     uint64_t unit;
-    uint32_t at; /* which of the flights */
+    uint32_t at; /* index of this flight */
 };
 
 struct crew {
     struct perf_session *session;
     struct flight flight[NVME_DEPTH_MAX];
     uint32_t depth, running;
-    /* Begins the flight's next request: 0 and flight->op, 0 and NULL when there is no more. */
+    /* Begins the flight's next request. 0 with flight->op; 0 with NULL: no request is left. */
     int (*begin)(struct crew *crew, struct flight *flight);
     int (*end)(struct crew *crew, struct flight *flight, int rc, struct kvc_result *result);
     void *ctx;
@@ -80,7 +80,7 @@ static int launch(struct crew *crew, struct flight *flight)
     return rc;
 }
 
-/* Each request that ends is followed by the next at once, whichever it is, as fio does. */
+/* Begins the next request as soon as any request ends, as fio does. */
 static int fly(struct crew *crew)
 {
     struct kvc *kvc = crew->session->kvc;
@@ -111,11 +111,12 @@ static int fly(struct crew *crew)
 
 struct storing {
     struct kvc_ns *ns;
-    const struct nvme_data *data;              /* with contents by key; NULL: what lies there */
+    /* Its blocks have contents by their keys; NULL: the bytes that lie in staging are stored. */
+    const struct nvme_data *data;
     uint64_t block_bytes, stream, units, done; /* done: units begun */
     uint32_t chain;
     uint64_t until_ns;       /* 0 = all units */
-    uint64_t refused_blocks; /* no room just then */
+    uint64_t refused_blocks; /* memory had no room at that moment */
     uint32_t tries;
     uint64_t unit_of[NVME_DEPTH_MAX];
     bool again[NVME_DEPTH_MAX];
@@ -127,7 +128,7 @@ static const uint8_t *nvme_data_keys_of(const struct nvme_data *data, uint64_t u
     return data->keys + unit * data->chain * KVC_KEY_BYTES;
 }
 
-/* What the n-th request stores: a unit, or of scattered ones a block of each in turn. */
+/* The blocks of the n-th store: a unit or, if scattered, one block of each unit in turn. */
 static struct kvc_blocks data_blocks(const struct nvme_data *data, uint64_t n)
 {
     if (!data->scattered)
@@ -187,7 +188,7 @@ static int nvme_data_store_end(struct crew *crew, struct flight *flight, int rc,
             s->stored_blocks++;
     }
     s->refused_blocks += refused;
-    /* The disk is behind: what must be there is stored again, a little later. */
+    /* The disk is behind. A block that must be cached is stored again a little later. */
     s->again[flight->at] = refused && !s->until_ns;
     if (refused)
         nanosleep(&pause, NULL);
@@ -214,7 +215,7 @@ static int nvme_data_store_all(struct perf_session *session, struct storing *sto
     return rc;
 }
 
-/* Streams of keys: never the same twice in a process. */
+/* A stream number for perf_key() that this process has not used. */
 static uint64_t new_stream(void)
 {
     static uint64_t streams = 100;
@@ -260,7 +261,8 @@ int nvme_data_make(struct perf_session *session, uint64_t block_bytes, uint32_t 
     int rc = perf_namespace(session, block_bytes);
     ret_data->ns = storing.ns = session->ns;
     storing.data = ret_data;
-    /* A worker that stores faster than a disk writes loses blocks: they are let go unwritten. */
+    /* A worker that stores faster than the disk writes loses blocks, because the daemon evicts them
+     * unwritten. */
     while (rc == 0 && storing.units < stores) {
         uint64_t left = stores - storing.units, step = step_bytes / (storing.chain * block_bytes);
         storing.units += step == 0 ? 1 : step < left ? step : left;
@@ -284,9 +286,9 @@ void nvme_data_drop(struct nvme_data *data)
 
 struct reading {
     struct nvme_data *data;
-    uint64_t begun, units; /* units: as many; 0 = until the time is over */
+    uint64_t begun, units; /* units: how many to read; 0 = until the time is over */
     uint64_t until_ns, done_bytes, wrong_bytes, missing;
-    uint8_t reason; /* enum kvc_miss, of the first that was missing */
+    uint8_t reason; /* enum kvc_miss of the first missing block */
     bool check;
 };
 
@@ -388,13 +390,13 @@ int nvme_write(struct perf_session *session, uint64_t block_bytes, uint32_t chai
                               .chain = chain,
                               .stream = new_stream(),
                               .until_ns = now_ns() + lead_ns};
-    /* Not measured: until what memory and the queue take up is taken up. */
+    /* Not measured, until memory and the queue are full. */
     int rc = nvme_data_store_all(session, &storing, depth);
     uint64_t stored = storing.stored_blocks;
     if (rc == 0)
         rc = nvme_counts(session, &run.before);
     run.after = run.before;
-    /* On a slow machine storage may take nothing for a moment. */
+    /* On a slow machine storage may take no block for a moment. */
     for (int i = 0; rc == 0 && i < MOMENTS && run.after.accepted_bytes == run.before.accepted_bytes;
          i++) {
         storing.until_ns = run.after.now_ns + (uint64_t)(seconds * 1e9);

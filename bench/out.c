@@ -46,7 +46,7 @@ void out_json(const struct out_metric *metric)
     }
     (void)json_dumpf(line, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
     fputc('\n', stdout);
-    (void)stdfds_flush(); /* main() tells */
+    (void)stdfds_flush(); /* main() reports an error */
     json_decref(line);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker whose KV memory is pages on a device: blocks that come into them and blocks that are
- * stored out of them, through a daemon.
+ * A worker whose KV memory is pages on a device: loads blocks into them and stores blocks out of
+ * them, through a daemon.
  *
- * The working set is cut into batches; a batch has keys and pages of its own, and is one request.
+ * The working set is divided into batches. A batch has its own keys and pages, and is one request.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@
 #define BATCH_BYTES   (UINT64_C(32) << 20)
 #define STAGING_BYTES (UINT64_C(128) << 20)
 #define BYTES_MAX     (UINT64_C(64) << 30)
-/* Of slots: chunks that are not full. */
+/* Slots beside the working set, because chunks are not full. */
 #define SLOTS_SPARE (UINT64_C(256) << 20)
 #define UP_NS       UINT64_C(120000000000)
 #define SYNC_NS     UINT64_C(60000000000)
@@ -62,7 +62,7 @@ struct flight {
     struct kvc_op *op;
     uint64_t batch, begun_ns;
     uint8_t keys[KVC_STORE_MAX * KVC_KEY_BYTES]; /* of a store */
-    /* Pages in host memory: done when it was begun. */
+    /* With pages in host memory the load is done when it was begun. */
     struct kvc_loaded loaded;
     uint8_t statuses[KVC_STORE_MAX];
 };
@@ -76,17 +76,18 @@ struct bench {
     uint64_t batches;
     struct kvc_gpu *gpu;
     struct kvc_mem *mem;
-    uint8_t *shadow; /* what memcpy has for the pages: the pages, where it can reach them */
+    /* Copy of the pages for memcpy: the pages themselves, where memcpy can reach them. */
+    uint8_t *shadow;
     bool is_emulated, is_host;
     struct kvc_pool *pool;
     struct kvc_pool_region region[REGIONS_MAX];
     struct kvc_pool_spec spec;
-    uint32_t *page; /* as dealt: pages_per_block for each block of the working set */
+    uint32_t *page; /* page numbers as dealt: pages_per_block for each block of the working set */
     uint8_t *keys;  /* of the working set */
-    uint8_t *host;  /* what memcpy has for host memory: twice `bytes` */
+    uint8_t *host;  /* host memory for memcpy: twice `bytes` */
     uint64_t stream, stored, signals;
     struct flight flight[DEPTH_MAX];
-    /* Of the path that is measured, all rounds together. */
+    /* All rounds of the path that is measured. */
     struct lat lat;
     uint64_t cpu_ns, cpu_bytes, memcpy_cpu_ns, memcpy_bytes;
 };
@@ -220,7 +221,7 @@ static int run_store(void *ctx, double seconds, double *ret_value)
 
 /* --- memcpy of the same fragments --- */
 
-/* The block's fragments, in the order of its bytes. */
+/* Copies the block's fragments, in the order of its bytes. */
 static void copy_block(const struct bench *b, uint64_t block, uint8_t *bytes, bool stores)
 {
     const uint32_t ppb = b->spec.group[0].pages_per_block;
@@ -265,7 +266,7 @@ static int pages_wrong(const struct bench *b, uint64_t bytes, const char *what)
     return BENCH_WRONG;
 }
 
-/* What is on the stream has ended. */
+/* Waits until all work on the stream has ended. */
 static int sync_stream(struct bench *b)
 {
     if (b->is_host)
@@ -283,7 +284,7 @@ static int sync_stream(struct bench *b)
     return BENCH_FAILED;
 }
 
-/* Pages are looked at through staging, wherever they are. */
+/* Compares pages through staging, wherever they are. */
 static int check_pages(struct bench *b, uint64_t batch, uint64_t at)
 {
     uint64_t offsets[KVC_STORE_MAX], bad = 0;
@@ -300,7 +301,7 @@ static int check_pages(struct bench *b, uint64_t batch, uint64_t at)
     return rc != 0 || bad == 0 ? rc : pages_wrong(b, bad, "have been loaded into pages");
 }
 
-/* Each batch into the pages of the one that is `shift` behind, so that these had other bytes. */
+/* Loads each batch into the pages of the batch `shift` behind it, so that these had other bytes. */
 static int check_loads(struct bench *b, uint64_t shift)
 {
     int rc = 0;
@@ -316,7 +317,7 @@ static int check_loads(struct bench *b, uint64_t shift)
     return rc;
 }
 
-/* What was stored last has the bytes of the pages that it came from. */
+/* Checks that the last stored blocks have the bytes of the pages that they came from. */
 static int check_stores(struct bench *b)
 {
     int rc = 0;
@@ -361,7 +362,7 @@ static int store_batch(struct bench *b, uint64_t batch)
     return rc < 0 ? pages_fail(b, rc, "store") : perf_statuses(statuses, b->batch);
 }
 
-/* What other sizes have left behind goes: what is stored now shall stay. */
+/* Evicts the blocks of other sizes, so that the blocks that are stored now stay. */
 static int fill_host(struct bench *b)
 {
     const struct kvc_evict_filter everything = {0};
@@ -378,8 +379,8 @@ static int fill_host(struct bench *b)
     return rc;
 }
 
-/* A batch comes into slots. Their memory is made when it is first wanted: blocks that do not find
- * any stay in host memory until they are asked for again. */
+/* Brings a batch into slots. Slots are allocated when they are first needed: blocks that find none
+ * stay in host memory until they are asked for again. */
 static int fill_batch(struct bench *b, uint64_t batch, uint32_t *ret_slots)
 {
     const struct kvc_seq seq = {.tokens = b->batch * BLOCK_TOKENS,
@@ -483,7 +484,7 @@ static int stat_hbm(struct bench *b, uint64_t *ret_blocks, uint64_t *ret_slots)
     return rc < 0 ? pages_fail(b, rc, "stats") : 0;
 }
 
-/* No figure for blocks that came from somewhere else. */
+/* Refuses to give a figure for blocks that came from another tier. */
 static int measure_loads(struct bench *b, const char *path, bool is_hbm)
 {
     uint64_t blocks, hbm, blocks_then, hbm_then;
@@ -502,7 +503,7 @@ static int measure_loads(struct bench *b, const char *path, bool is_hbm)
     return BENCH_FAILED;
 }
 
-/* The cache is full before anything is measured, so that each store evicts. */
+/* Fills the cache before anything is measured, so that each store evicts. */
 static int measure_stores(struct bench *b)
 {
     const uint64_t full = b->stored + 2 * b->batches;
@@ -528,7 +529,7 @@ static void deal(struct bench *b)
     }
 }
 
-/* As many regions as a model of 32 layers has, K and V apart; a tensor of pages each. */
+/* Lays pages out as for a model of 32 layers, K and V apart: a tensor of pages for each region. */
 static void pages_lay_out(struct bench *b)
 {
     const uint64_t frags = b->block_bytes / b->frag_bytes;
@@ -567,7 +568,7 @@ static int pages_one_size(struct bench *b, uint64_t frag_bytes)
         rc = check_loads(b, 1);
     if (rc == 0 && !b->is_host)
         rc = measure_loads(b, "slot-pages", true);
-    if (rc == 0) /* and the pages have the bytes that are to be stored */
+    if (rc == 0) /* the pages have the bytes that are to be stored */
         rc = check_loads(b, 0);
     if (rc == 0)
         rc = measure_stores(b);
@@ -586,7 +587,7 @@ static int pages_on_device(void *ctx, const void *row)
     return 0;
 }
 
-/* It measures the device before it is up. */
+/* The daemon measures the device before it is up. */
 static int wait_until_up(struct bench *b)
 {
     const struct timespec pause = {.tv_nsec = 20000000};
@@ -761,7 +762,7 @@ int cmd_pages(int argc, char **argv)
     if (rc == 0)
         rc = pages_check_options(b);
     if (rc == 0) {
-        if (b->bytes >= PERF_WORKING_SET) /* less is a try, not a measurement */
+        if (b->bytes >= PERF_WORKING_SET) /* with less memory the figures are no measurement */
             perf_level_memory(&b->args);
         rc = run_all(b);
     }

@@ -20,13 +20,13 @@
 #endif
 #define BALLAST_MAX (UINT64_C(8) << 30)
 #define LARGE_PAGE  (UINT64_C(2) << 20)
-#define INDEX_BLOCK (UINT64_C(32) << 10) /* that `index.blocks: auto` has room for */
+#define INDEX_BLOCK (UINT64_C(32) << 10) /* block size for which `index.blocks: auto` has room */
 #define QUIET_MS    1200
 #define QUIET_MAX_S 600
-/* What is written while nothing is asked for: now and then a page of the journal. */
+/* Bytes that a daemon without requests writes now and then: pages of the journal. */
 #define QUIET_BYTES  (UINT64_C(1) << 20)
 #define DRAIN_SLICE  (UINT64_C(256) << 20)
-#define DRAIN_TRIES  2000 /* of a millisecond, without anything getting less */
+#define DRAIN_TRIES  2000 /* of a millisecond each, without any progress */
 #define BALLAST_STEP (UINT64_C(128) << 20)
 
 int perf_take_sizes(void *ctx, const char *text)
@@ -91,9 +91,9 @@ int perf_statuses(const uint8_t *statuses, uint32_t n)
     return 0;
 }
 
-/* A kernel that has run for a while hands out scattered pages first and contiguous ones later, and
- * the first read up to a third slower than the last: whoever asks first would lose every
- * comparison. So the scattered ones are taken out of the way before the daemon starts. */
+/* A kernel that has run for a while gives out scattered pages first and contiguous ones later, and
+ * the first are read up to a third more slowly. So the side that allocates first would lose every
+ * comparison. This takes the scattered pages before the daemon starts. */
 void perf_level_memory(const struct perf_args *args)
 {
     struct sysinfo info;
@@ -207,7 +207,7 @@ int perf_settle(struct perf_session *session)
         progress_show(false, "waiting for the daemon to touch its memory");
         int rc = perf_stat(session->kvc, "daemon.host_faulted_bytes", &faulted);
         if (rc == KVC_E_DENIED)
-            return 0; /* no admin rights: a daemon of somebody else, which has run for a while */
+            return 0; /* no admin rights: somebody else's daemon, which has run for a while */
         if (rc < 0)
             return perf_fail(session, rc, "stats");
         nanosleep(&pause, NULL);
@@ -293,8 +293,8 @@ void perf_key(uint64_t stream, uint64_t index, uint8_t key[KVC_KEY_BYTES])
     memcpy(key, words, sizeof(words));
 }
 
-/* Large pages as the daemon gets them, whatever the kernel does by itself; the rest are small ones.
- * MAP_FAILED when there is no memory; then it is not mapped any more. */
+/* Touches memory, on large pages as the daemon's, whatever the kernel does by itself; the rest is
+ * on small pages. MAP_FAILED: out of memory, and it has been unmapped. */
 static void *touched(void *at, uint64_t bytes)
 {
     unsigned tries = UINT_MAX;

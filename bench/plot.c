@@ -11,7 +11,7 @@
 
 enum { WIDTH = 860, HEIGHT = 520, LEFT = 78, RIGHT = 190, TOP = 50, BOTTOM = 60, LABEL = 45 };
 
-/* Told apart without colour by their marks. */
+/* Series can be told apart by their marks, without colour. */
 static const struct look {
     const char *colour, *mark;
 } looks[] = {{"#0072b2", "<circle r='4'/>"},
@@ -63,7 +63,7 @@ void plot_axis_logarithmic(struct plot_axis *axis, double low, double high)
         tick_add(axis, at);
 }
 
-/* What a document of XML may have (XML 1.0, 2.2); controls but for white space it may not. */
+/* Whether XML may have the character (XML 1.0, 2.2): no control character but white space. */
 static bool is_xml(uint32_t code)
 {
     return code >= ' ' ? code < 0x7f || (code >= 0xa0 && (code & 0xfffe) != 0xfffe)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a type of K, and of V, changes in a model's answers: each text goes through kvcache-worker's
- * model once with K and V in fp32 and once in each of the types, and the distributions of every
- * next token are compared. All tokens are kept in the types, the last ones too. Without a daemon.
+ * How types of K and of V change a model's answers. Each text goes through kvcache-worker's model
+ * once with K and V in fp32 and once in each of the types, and the distributions of every next
+ * token are compared. All tokens are kept in the types, even the last ones. Needs no daemon.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -22,8 +22,8 @@
 #define CASES_MAX  64u
 #define TEXTS_MAX  4096u
 #define TOKENS_MAX 32768u
-#define TEXTS_MADE 2u    /* where none are given */
-#define KL_LEAST   1e-10 /* drawn as this much */
+#define TEXTS_MADE 2u    /* if no text is given */
+#define KL_LEAST   1e-10 /* smaller divergences are drawn as this one */
 
 static const char help[] =
     "Usage: kvcachebench quality [FILE...] [OPTIONS]\n"
@@ -61,8 +61,9 @@ struct quality {
     size_t texts;
     struct outcome of[CASES_MAX]; /* the first is fp32 */
     size_t cases;
-    float *logits, *exact, *p; /* [chunk][vocab]: of a case; of fp32, and its probabilities */
-    double *exact_all;         /* [chunk]: the logarithm of the sum of fp32's */
+    /* [chunk][vocab]: logits of a case; logits of fp32; probabilities of fp32. */
+    float *logits, *exact, *p;
+    double *exact_all; /* [chunk]: logarithm of the sum of fp32's exponentials */
     char why[MODEL_WHY_BYTES];
 };
 
@@ -92,7 +93,7 @@ static int text_add(struct quality *q, const uint32_t *token, size_t n, const ch
     return 0;
 }
 
-/* Numbers of a line, in place of its text. */
+/* Takes a line of numbers, which are token ids. */
 static int line_take(struct quality *q, const char *path, size_t number, const char *line,
                      uint32_t *token)
 {
@@ -192,7 +193,7 @@ static void reference_row(struct quality *q, uint32_t row)
         p[i] = expf((float)((double)exact[i] - q->exact_all[row]));
 }
 
-/* A row of a case beside fp32's; `next` is the token that came. */
+/* Compares a row of a case with that of fp32; `next` is the token that follows in the text. */
 static void row_compare(const struct quality *q, struct outcome *o, const float *logits,
                         uint32_t row, uint32_t next)
 {
@@ -204,7 +205,7 @@ static void row_compare(const struct quality *q, struct outcome *o, const float 
         kl += (double)p[i] * (((double)exact[i] - exact_all) - ((double)logits[i] - all));
         sum += (double)p[i];
     }
-    kl = kl / sum > 0 ? kl / sum : 0; /* rounding may leave less than nothing */
+    kl = kl / sum > 0 ? kl / sum : 0; /* rounding may make it negative */
     o->kl += kl;
     o->kl_max = kl > o->kl_max ? kl : o->kl_max;
     o->nll -= (double)logits[next] - all;
@@ -241,7 +242,7 @@ static void kvs_close(struct quality *q)
     }
 }
 
-/* One chunk through all cases. The last token of a text has no next one. */
+/* Computes one chunk in all cases. The last token of a text has no next one. */
 static int chunk_compare(struct quality *q, const struct text *t, uint32_t first, uint32_t n)
 {
     const uint32_t vocab = q->model.is.vocab, row0 = first % q->model.chunk;
@@ -355,7 +356,7 @@ static void report_table(const struct quality *q)
 
 /* ---- plot ---- */
 
-/* Types whose share it is: both, K or V. */
+/* The series of a type: used for both, for K or for V. */
 static const char *share_name(const struct worker_types *t)
 {
     return t->type[0] == t->type[1] ? "K and V"
@@ -414,7 +415,7 @@ static void case_add(struct quality *q, uint32_t k, uint32_t v)
     worker_types_name(&o->types);
 }
 
-/* Each type for both, for K and for V. */
+/* Makes the cases of each type: for both, for K and for V. */
 static void cases_all(struct quality *q)
 {
     for (uint32_t type = KVC_F32 + 1; type < KVC_TYPES; type++) {

@@ -3,10 +3,9 @@
 
 enum { STREAMS = 4, WORDS = 8 };
 
-/* Four cache lines at a time, a quarter of the block apart: so many are under way from memory that
- * the reads' latency is not what limits it, on any processor and without wide instructions. On one
- * stream cold memory came a quarter slower. Eight sums, so that the additions' order is no limit.
- */
+/* Reads four cache lines at a time, a quarter of the block apart. So many reads are in flight that
+ * their latency is no limit, on any processor and without wide instructions; one stream read cold
+ * memory a quarter more slowly. Eight sums, so that the order of additions is no limit either. */
 __attribute__((noinline)) uint64_t perf_read(const void *from, uint64_t bytes)
 {
     const uint64_t *words = from;

@@ -113,7 +113,7 @@ static const struct arg option_table[] = {
     {0},
 };
 
-/* What no single option can say. */
+/* Checks combinations of options. */
 static int replay_check_args(struct args *args)
 {
     if (args->model && args->block_bytes)
@@ -167,15 +167,15 @@ static uint64_t chunk_bytes(uint64_t slot, uint64_t limit)
     return chunk;
 }
 
-/* The least that a daemon takes for slots of this size: one chunk, too, must fit. */
+/* The least limit that a daemon accepts for slots of this size; a chunk must fit in it. */
 static uint64_t limit_min(uint64_t slot)
 {
     uint64_t chunk = chunk_bytes(slot, 0);
     return chunk > LIMIT_MIN ? chunk : LIMIT_MIN;
 }
 
-/* Says what would be enough: a size, a share where the trace is large enough for one, and a block
- * size where the number of blocks is what was asked for. */
+/* Prints what would be enough: a size; a percentage, if the trace is large enough for one; a block
+ * size, if a number of blocks was asked for. */
 static int refuse_small(const struct args *args, const struct capacity *capacity, uint64_t blocks,
                         uint64_t unique)
 {
@@ -233,8 +233,7 @@ static uint32_t batch_blocks(uint64_t block_bytes, uint64_t capacity)
     return n ? (uint32_t)n : 1;
 }
 
-/* A 64th of the store, as a large one has by itself: what is reclaimed at once is small beside it.
- */
+/* A 64th of the store, as a large store has by itself, so that one reclaim is small beside it. */
 static uint64_t segment_bytes(uint64_t slot, uint64_t limit)
 {
     const uint64_t unit = 64 * 1024, large = 4 * (slot > unit ? slot : unit);
@@ -242,9 +241,9 @@ static uint64_t segment_bytes(uint64_t slot, uint64_t limit)
     return (limit / 64 > least ? limit / 64 : least) / unit * unit;
 }
 
-/* A capacity is in blocks, on storage as in memory: what a store needs besides comes on top of it,
- * so that it can hold so many. That is a label of 128 bytes for each block, in whole pages; the
- * segments that are open, being emptied or kept free, 4 of 64; superblocks. */
+/* Bytes of a store that holds so many blocks. Besides blocks it needs a label of 128 bytes for each
+ * block, in whole pages; segments that are open, being emptied or kept free, 4 of 64; and
+ * superblocks. */
 static uint64_t store_bytes(uint64_t slot, uint64_t blocks)
 {
     const uint64_t payload = blocks * slot, tables = blocks * 128;
@@ -263,7 +262,8 @@ static void configure(const struct args *args, uint64_t blocks, uint64_t nvme_bl
     rig_set(ret_options, "host.chunk=%" PRIu64, chunk_bytes(slot, limit));
     rig_set(ret_options, "staging.session_max=%" PRIu64, staging);
     rig_set(ret_options, "staging.total=%" PRIu64, staging * plan->workers);
-    /* Neither the index nor what one session may lease is what the capacity is about. */
+    /* The index and the limit of leases are large enough for everything, because the capacity is
+     * not about them. */
     uint64_t all = blocks + nvme_blocks;
     rig_set(ret_options, "index.blocks=%" PRIu64, all + all / 4 + INDEX_SPARE);
     if (nvme_blocks) {

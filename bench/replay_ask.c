@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay asks of the daemon at its end: counters of storage and of devices. */
+/* Asks the daemon for its counters of storage and devices at the end of a replay. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -92,7 +92,7 @@ int replay_ask(const struct replay_plan *plan, struct replay_storage *storage,
         return BENCH_FAILED;
     }
     answer->storage = *storage;
-    /* The next workers are forked from here: no session may be opened before. */
+    /* The next workers are forked from this process, so it must not have opened a session. */
     pid_t pid = fork();
     if (pid == 0) {
         rig_disown();

@@ -28,11 +28,11 @@ struct replay_device {
     uint8_t *addr[MEMORIES];
     struct kvc_pool *pool;
     struct kvc_pool_region region[REGIONS];
-    uint32_t regions; /* with at least a byte in each page */
+    uint32_t regions; /* regions in use: those whose pages have at least one byte */
     uint32_t pages_per_block;
-    uint32_t pages, load_pages; /* of them, the first ones are loaded into */
-    uint32_t *page;             /* dealt: those to load into, then each half's */
-    uint8_t *block;             /* one, gathered */
+    uint32_t pages, load_pages; /* load_pages: the first of them, which loads use */
+    uint32_t *page; /* page numbers as dealt: those for loads, then those of each half */
+    uint8_t *block; /* room for one block, gathered from its pages */
     uint64_t dice;
     bool turn;
 };
@@ -56,7 +56,7 @@ static uint8_t *replay_device_page_at(const struct replay_device *d, uint32_t re
     return d->addr[m] + r->base + page * r->stride_bytes;
 }
 
-/* A block is its regions, and in each its pages. */
+/* Gathers a block: its regions in order, and in each its pages. */
 static void gather(struct replay_device *d, const uint32_t *pages)
 {
     uint8_t *to = d->block;
@@ -136,7 +136,7 @@ static int wait_until_up(struct replay_worker *w)
                        REPLAY_DEVICE, UP_TIMEOUT_MS / 1000);
 }
 
-/* Pages of a block_bytes / regions / pages each, the last region's with what is left over. */
+/* Makes pages of block_bytes / regions / pages bytes; those of the last region have the rest. */
 static void replay_device_lay_out(struct replay_device *d, uint32_t block_bytes)
 {
     d->pages_per_block = block_bytes % 2 == 0 && block_bytes >= 2 * REGIONS ? 2 : 1;

@@ -22,7 +22,7 @@ static uint64_t replay_nvme_hits(const struct replay_result *result)
     return loaded < hits ? loaded : hits;
 }
 
-/* Bytes written, whatever for, for each byte of payload that went to storage. */
+/* All bytes written, by the payload bytes that went to storage. */
 static double write_amplification(const struct replay_result *result)
 {
     const struct replay_storage *storage = &result->tally.storage;
@@ -155,7 +155,7 @@ static void row_latency(const char *name, const struct lat *lat)
         units_format_duration_ns(lat_quantile_ns(lat, 0.99), tail));
 }
 
-/* Only what is out of the ordinary; silence means none of it happened. */
+/* Rows about unusual events only; no row means that none happened. */
 static void rows_of_trouble(const struct replay_counts *counts)
 {
     char n[UNITS_COUNT_BYTES];

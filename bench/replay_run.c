@@ -18,7 +18,7 @@
 #include "replay.h"
 #include "units.h"
 
-/* Between looks at the files of a store. */
+/* Time between two looks at the files of a store. */
 #define SAMPLE_NS UINT64_C(50000000)
 
 struct crew {
@@ -31,7 +31,7 @@ struct crew {
     uint64_t begun_ns;
     int exit; /* enum bench_exit of the first trouble */
     struct replay_storage storage;
-    uint64_t sample_ns; /* when the files are looked at next */
+    uint64_t sample_ns; /* when to look at the files again */
 };
 
 static void end_crew(struct crew *crew)

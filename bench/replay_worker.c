@@ -76,7 +76,7 @@ static int open_session(struct replay_worker *w)
     return rc == 0 && w->plan->device ? replay_device_open(w) : rc;
 }
 
-/* A hash id stands for the block and all before it; chaining it makes keys as an engine has them.
+/* A hash id names the block and all before it. Chaining the ids makes keys as an engine has them.
  */
 static int derive_keys(struct replay_worker *w, const struct trace_request *request)
 {
@@ -93,7 +93,7 @@ static int derive_keys(struct replay_worker *w, const struct trace_request *requ
     return 0;
 }
 
-/* Before the hold is checked for staleness: what a stale slot holds is not counted as wrong. */
+/* Called before the hold is checked for staleness: bytes of a stale slot do not count as wrong. */
 static void check_contents(struct replay_worker *w, const struct kvc_hold *hold,
                            struct replay_read *ret_read)
 {
@@ -134,7 +134,8 @@ void replay_count_read(struct replay_worker *w, const struct trace_request *requ
     w->counts->reused_tokens += tokens_reused(w, request, read->hits);
 }
 
-/* Returns the leading blocks of the request that were read and found good or wrong, not stale. */
+/* Returns how many leading blocks of the request were read, with right or wrong bytes, but not
+ * stale. */
 static uint32_t read_hold(struct replay_worker *w, const struct trace_request *request,
                           const struct kvc_hold *hold)
 {
@@ -167,7 +168,7 @@ static int hold_prefix(struct replay_worker *w, const struct trace_request *requ
     return 0;
 }
 
-/* What a scheduler does first, and what the engine does then. A hold is left for where blocks are
+/* Does what a scheduler does first and the engine does then. *ret_hold: a hold, where blocks are
  * read in place. */
 static int read_prefix(struct replay_worker *w, const struct trace_request *request,
                        struct kvc_hold **ret_hold, uint32_t *ret_hits)
@@ -282,8 +283,8 @@ static int one_request(struct replay_worker *w, const struct trace_request *requ
     w->counts->requests++;
     w->counts->accesses += request->blocks;
     w->counts->input_tokens += tokens_reused(w, request, request->blocks);
-    /* Released only now: while it is held, no other worker's blocks push its end out of the cache
-     * and the rest always finds its parent. */
+    /* Released only now: while the hold lasts, other workers' blocks cannot evict its end, so the
+     * rest finds its parent. */
     rc = store_rest(w, request, hits);
     kvc_release(w->kvc, &hold);
     if (rc == 0 && !kvc_is_up(w->kvc))

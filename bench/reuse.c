@@ -32,7 +32,7 @@ static const char help[] =
     "Example:\n"
     "  kvcachebench reuse --json\n";
 
-/* Between the two processes. */
+/* Shared by the two processes. */
 struct shared {
     _Atomic uint64_t sent_ns[CHAIN]; /* when the commit of block i went out */
     _Atomic uint32_t reserved;       /* chains announced so far */
@@ -62,7 +62,7 @@ static void reuse_make_keys(struct reuse *r, uint32_t chain)
         perf_key(r->stream + chain, i, r->keys + i * KVC_KEY_BYTES);
 }
 
-/* The same for both processes: what one writes the other must find. */
+/* Opens the same namespace in both processes, so that one finds what the other writes. */
 static int shared_namespace(struct reuse *r)
 {
     struct kvc_ns_spec spec = {.model = "kvcachebench reuse",
@@ -78,7 +78,8 @@ static int shared_namespace(struct reuse *r)
     return rc < 0 ? perf_fail(&r->session, rc, "opening a namespace") : 0;
 }
 
-/* The writer's process: announces a chain when told to, then commits all of it or none. */
+/* Runs in the writer's process: announces a chain when told to, then commits all of it or nothing.
+ */
 static void writer(struct reuse *r, bool commits)
 {
     struct rig_options options = {.socket = r->socket};
@@ -105,7 +106,7 @@ static void writer(struct reuse *r, bool commits)
                 _exit(BENCH_FAILED);
         }
         while (!commits)
-            nap(1000000); /* to be killed */
+            nap(1000000); /* waits to be killed */
     }
 }
 
@@ -204,7 +205,7 @@ static int measure_death(struct reuse *r)
         struct kvc_hold *hold = NULL;
         if (rc == 0)
             rc = kvc_acquire_begin(r->session.ns, &seq, &options, &op);
-        nap(5000000); /* it waits by now */
+        nap(5000000); /* the other process waits by now */
         uint64_t killed = now_ns();
         if (pid > 0)
             kill(pid, SIGKILL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What kvcachebench says on standard error, its exit codes, and options that commands share. */
+/* Output of kvcachebench on standard error, its exit codes, and options that commands share. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvcachebench store: blocks are stored from staging, beside memcpy of the same bytes. */
+/* Kvcachebench store: stores blocks from staging, beside memcpy of the same bytes. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "perf.h"
 #include "units.h"
 
-/* The arena: twice the staging area, so that every block lands in memory gone cold. */
+/* The arena is twice the staging area, so that every block goes to memory that no cache holds. */
 #define ARENA_BYTES (2 * PERF_WORKING_SET)
 #define BATCHES_MAX 64
 
@@ -102,7 +102,7 @@ static int store_run_memcpy(void *ctx, double seconds, double *ret_value)
     return 0;
 }
 
-/* A fast store of wrong bytes would be no result: what is in flight last is read back. */
+/* Reads the last blocks back, because a fast store of wrong bytes would be no result. */
 static int check_last(struct store *s)
 {
     for (uint64_t i = 0; i < s->args->depth; i++) {
@@ -171,7 +171,7 @@ static int store_one_size(struct store *s, uint64_t block_bytes)
                          "of staging; use a smaller --batch or --depth",
                          s->args->depth, s->batch, block_bytes);
     int rc = perf_namespace(&s->session, block_bytes);
-    /* Before anything is measured the arena is full once and all its pages are there. */
+    /* Fills the arena once before anything is measured, so that all its pages exist. */
     double unused;
     for (uint64_t bytes = 0; rc == 0 && bytes < ARENA_BYTES;
          bytes = s->next * s->batch * block_bytes)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers that ask for one new prefix at the same time, before one modelled GPU: a server that
- * computes one prefill after the other, in the order in which they are asked for. It is a time at
- * which it is free again, in memory that all share; who books it sleeps until its turn is over.
+ * Workers ask for one new prefix at the same time, in front of one modelled GPU: a server that
+ * computes one prefill after another, in the order of the requests. The model is the time at which
+ * the GPU is free again, in memory that all workers share; a worker that books the GPU sleeps until
+ * its turn is over.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,11 +26,12 @@
 
 #define BLOCK_TOKENS 16u
 #define BLOCK_BYTES  (64u << 10)
-#define CHUNK        32u /* blocks that a prefill finishes and commits at a time */
+#define CHUNK        32u /* blocks that a prefill computes and commits at a time */
 #define WORKERS_MAX  64u
 #define TOKENS_MAX   (KVC_STORE_MAX * BLOCK_TOKENS)
 #define WAIT_MS      60000u
-#define WANTED       1.2 /* computed by all, by what one computes alone; of kvcache-worker */
+/* Of kvcache-worker: tokens computed by all, by those that one computes alone. */
+#define WANTED 1.2
 
 static const char help[] =
     "Usage: kvcachebench surge [OPTIONS]\n"
@@ -44,8 +46,8 @@ static const char help[] =
 
 struct shared {
     _Atomic uint64_t free_ns;  /* when the GPU is free */
-    _Atomic uint64_t computed; /* tokens */
-    _Atomic uint64_t start_ns; /* all begin then */
+    _Atomic uint64_t computed; /* tokens computed by all workers */
+    _Atomic uint64_t start_ns; /* when all workers begin */
     _Atomic uint32_t ready, failed;
     uint64_t ttft_ns[WORKERS_MAX];
 };
@@ -59,7 +61,7 @@ struct surge {
     struct rig *rig;
     struct shared *shared;
     uint32_t blocks;
-    uint64_t stream; /* of the keys: each round has a prefix of its own */
+    uint64_t stream; /* stream of the keys: each round has its own prefix */
     uint8_t *keys;
 };
 
@@ -82,7 +84,7 @@ static void sleep_until(uint64_t at_ns)
         continue;
 }
 
-/* When the prefill of so many tokens begins. */
+/* Books a prefill of so many tokens. Returns when it begins. */
 static uint64_t book(const struct surge *s, uint64_t tokens)
 {
     const uint64_t cost = (uint64_t)((double)tokens * s->us_per_token * 1e3);
@@ -102,7 +104,7 @@ static const uint8_t *surge_key_at(const struct surge *s, uint32_t block)
     return s->keys + (size_t)block * KVC_KEY_BYTES;
 }
 
-/* Hands over the blocks first .. first + n - 1, of those that were reserved from `base` on. */
+/* Commits blocks first .. first + n - 1 of those that were reserved from `base` on. */
 static int commit_chunk(struct worker *w, uint64_t reservation, uint32_t base, uint32_t first,
                         uint32_t n)
 {
@@ -119,8 +121,8 @@ static int commit_chunk(struct worker *w, uint64_t reservation, uint32_t base, u
     return any ? kvc_commit(w->ns, reservation, first - base, n, offsets, NULL, 0, said) : 0;
 }
 
-/* Computes what was reserved from block `have` on (not waiting: all from there), a chunk at a time.
- */
+/* Computes the blocks that were reserved from block `have` on, a chunk at a time; without waiting:
+ * all blocks from there on. */
 static int prefill(struct worker *w, uint64_t reservation, uint32_t have)
 {
     const struct surge *s = w->s;
@@ -141,7 +143,7 @@ static int prefill(struct worker *w, uint64_t reservation, uint32_t have)
     return rc;
 }
 
-/* 1: all of the prefix is there; 0: a round of the work was done. */
+/* 1: the whole prefix is cached; 0: some work was done. */
 static int serve_once(struct worker *w)
 {
     const struct surge *s = w->s;
@@ -165,7 +167,8 @@ static int serve_once(struct worker *w)
     rc = kvc_reserve(w->ns, &blocks, &reservation, w->statuses);
     if (rc == 0)
         rc = prefill(w, reservation, have);
-    /* Who does not wait has computed all of it; who waits looks whether the others have. */
+    /* A worker that does not wait has computed everything; one that waits looks whether the others
+     * have. */
     return rc < 0 ? rc : !w->waits;
 }
 
@@ -346,7 +349,7 @@ static int surge_parse(int argc, char **argv, struct surge *s)
     return s->tokens % BLOCK_TOKENS ? say_usage("--tokens must be a multiple of 16") : 0;
 }
 
-/* With a modelled GPU from one worker on; real ones all at once. */
+/* Measures from one worker on with a modelled GPU; real workers all at once. */
 static int measure_all(struct surge *s)
 {
     int rc = 0;

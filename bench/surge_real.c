@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUESTION   16u /* bytes, so tokens */
+#define QUESTION   16u /* bytes of a question; each is a token */
 #define READY_NS   (UINT64_C(300) * 1000000000)
 #define REPORT_MAX 16384u
 #define ARGS_MAX   24u
@@ -33,7 +33,7 @@ uint64_t surge_real_alone(const struct surge_real *s)
 
 /* ---- prompts ---- */
 
-/* Bytes that no other round has, then a question that no other worker has. */
+/* Makes the prompt: bytes that no other round has, then a question that no other worker has. */
 static void prompt_make(const struct surge_real *s, uint64_t round, uint32_t worker, char *text)
 {
     char question[QUESTION + 1];
@@ -64,7 +64,7 @@ static int worker_path(char path[PATH_MAX])
     return BENCH_FAILED;
 }
 
-/* In the child. Its prompt comes on standard input, its report goes to standard output. */
+/* Runs in the child: the prompt comes on standard input, the report goes to standard output. */
 static void worker_exec(const struct surge_real *s, const char *path, bool waits, int in, int out)
 {
     char context[16];
@@ -109,8 +109,8 @@ static int child_start(const struct surge_real *s, const char *path, bool waits,
     return pid < 0 ? BENCH_FAILED : 0;
 }
 
-/* The prompt lies in the pipe until the worker has its weights and a session; then it waits for the
- * prompt's end. */
+/* Waits until the worker has its weights and a session; until then the prompt lies in the pipe. The
+ * worker then waits for the prompt's end. */
 static int child_await(const struct child *c, uint64_t until_ns)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
@@ -182,7 +182,7 @@ int surge_real_round(const struct surge_real *s, uint64_t round, bool waits,
     char path[PATH_MAX];
     uint32_t n = 0;
     int rc = worker_path(path);
-    (void)signal(SIGPIPE, SIG_IGN); /* a worker that has died is told by write() */
+    (void)signal(SIGPIPE, SIG_IGN); /* write() reports a worker that has died */
     while (rc == 0 && n < s->workers && (rc = child_start(s, path, waits, &child[n])) == 0) {
         prompt_make(s, round, n, text);
         if (write(child[n++].in, text, s->tokens + QUESTION) != (ssize_t)(s->tokens + QUESTION)) {
@@ -194,7 +194,7 @@ int surge_real_round(const struct surge_real *s, uint64_t round, bool waits,
     for (uint32_t i = 0; rc == 0 && i < n; i++)
         rc = child_await(&child[i], until_ns);
     for (uint32_t i = 0; i < n; i++)
-        close_once(&child[i].in); /* all begin */
+        close_once(&child[i].in); /* the end of its prompt lets each worker begin */
     for (uint32_t i = 0; i < n; i++) {
         const int ended = child_finish(&child[i], &sum);
         rc = rc == 0 ? ended : rc;

@@ -25,7 +25,7 @@ static size_t trace_room_for(size_t have, size_t need)
     return cap;
 }
 
-/* Capacities are powers of two that follow from the counts, so they need not be kept. */
+/* The capacities are powers of two that follow from the counts, so no field has them. */
 static int append_id(struct trace *trace, uint64_t id)
 {
     size_t n = trace->n_ids;
@@ -67,7 +67,7 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct scan *scan,
     return -EINVAL;
 }
 
-/* A byte of the file in a message: 'x', or its number where a terminal would not show it. */
+/* A byte of the file for a message: 'x', or its number if a terminal would not show it. */
 struct shown {
     char text[8];
 };
@@ -103,7 +103,8 @@ static int expect(struct scan *scan, char c, const char *where)
     return refuse(scan, "%s where '%c' is expected %s", shown(*scan->at).text, c, where);
 }
 
-/* The text between the quotes, unescaped names being all that matters here. */
+/* Reads the text between the quotes. Escapes are not decoded, because no name that matters has any.
+ */
 static int read_string(struct scan *scan, const char **ret_text, size_t *ret_length)
 {
     int rc = expect(scan, '"', "before a name");
@@ -123,7 +124,7 @@ static int read_string(struct scan *scan, const char **ret_text, size_t *ret_len
     return 0;
 }
 
-/* A number that is not negative; what stands behind a decimal point is cut off. */
+/* Reads a number that is not negative; decimals are cut off. */
 static int read_number(struct scan *scan, const char *name, bool whole, uint64_t *ret)
 {
     skip_space(scan);
@@ -181,7 +182,7 @@ static int read_ids(struct scan *scan, struct trace *trace, struct trace_request
     return expect(scan, ']', "after the hash ids");
 }
 
-/* Any JSON value of a field that is of no interest. Brackets are only counted. */
+/* Skips any JSON value. Brackets are only counted. */
 static int skip_value(struct scan *scan)
 {
     int depth = 0;
@@ -295,10 +296,10 @@ int trace__parse_line(struct trace *trace, const char *line, char why[TRACE_WHY_
     return append_request(trace, &request);
 }
 
-/* A request, or an empty line. */
+/* Reads a line: a request, or nothing. */
 static int read_line(struct trace *trace, const char *line, size_t length, char *text)
 {
-    const size_t until = strlen(line); /* a NUL byte, or its end */
+    const size_t until = strlen(line); /* a zero byte, or the line's end */
     if (until < length) {
         snprintf(text, TRACE_WHY_BYTES, "column %zu: a NUL byte, which no text has", until + 1);
         return -EINVAL;
@@ -306,7 +307,7 @@ static int read_line(struct trace *trace, const char *line, size_t length, char 
     return line[strspn(line, " \t\r\n")] == '\0' ? 0 : trace__parse_line(trace, line, text);
 }
 
-/* Of a file whose first line is none of a trace. */
+/* A hint about a file whose first line is not one of a trace. */
 static const char *trace_hint_of(const char *line, size_t length)
 {
     const char *hint = file_kind_hint(line, length);

@@ -24,10 +24,10 @@ enum {
 };
 
 struct talk {
-    uint64_t at_ms; /* of its next turn */
+    uint64_t at_ms; /* time of its next turn */
     uint32_t tokens;
     uint32_t turns_left;
-    uint32_t whole_blocks; /* ids[0 .. whole_blocks) stay as they are */
+    uint32_t whole_blocks; /* ids[0 .. whole_blocks) do not change any more */
     uint32_t cap;
     uint64_t *ids;
 };
@@ -39,7 +39,7 @@ struct gen {
     uint32_t system_tokens[SYSTEM_PROMPTS];
     uint64_t system_first_id[SYSTEM_PROMPTS];
     uint64_t next_arrival_ms;
-    struct talk **heap; /* the earliest first */
+    struct talk **heap; /* the earliest comes first */
     size_t n_talks, heap_cap;
 };
 

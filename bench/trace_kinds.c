@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Other workloads than conversations, each a rule by which requests are made from chains of blocks:
- * what eviction policies are compared on besides real traces. Sizes are drawn from the seed, so
- * another seed is another workload of the kind: a cache that fits one does not fit the next.
+ * Workloads other than conversations, for comparing eviction policies besides on real traces. Each
+ * is a rule that makes requests from chains of blocks. Sizes are drawn from the seed, so another
+ * seed gives another workload of the kind: a cache that fits one does not fit the next.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,11 +14,11 @@
 #include "trace.h"
 
 enum {
-    REQUEST_MAX = 4096, /* blocks */
+    REQUEST_MAX = 4096, /* most blocks of a request */
     AGENTS = 24,
     SESSIONS = 64,
     AGENT_KINDS = 4,
-    AGENT_MAX = 400, /* blocks */
+    AGENT_MAX = 400, /* most blocks of an agent */
     OPEN_MAX = 600,
     MIXED = 4,
     MIXED_OF = 8, /* the first rules */
@@ -33,19 +33,19 @@ struct chain {
 struct agent {
     uint64_t id[AGENT_MAX];
     uint32_t blocks, steps;
-    double due; /* of sessions: when it asks next */
+    double due; /* of sessions: time of its next request */
 };
 
-/* A document, or something short that is talked about, and how often it is asked about still. */
+/* A document or a short talk, and how many more times it will be asked about. */
 struct open {
     struct chain chain;
     uint32_t left;
 };
 
-/* What makes sessions of one workload alike. */
+/* What the sessions of one workload have in common. */
 struct habit {
     uint32_t begin, shared, steps, grow; /* blocks, blocks of that, means */
-    double pauses;                       /* how much they differ */
+    double pauses;                       /* how much pauses differ */
 };
 
 struct maker;
@@ -59,7 +59,7 @@ struct maker {
     const struct rule *rule;
     uint64_t random, *next_id;
     struct chain *chain;
-    double *upto; /* sums of the chains' weights */
+    double *upto; /* running sums of the chains' weights */
     uint32_t chains, at, phase_left, working_set, drift;
     struct chain scan;
     struct agent *agent;
@@ -167,7 +167,7 @@ static void documents_next(struct maker *m)
     add_fresh(m, between(m, 1, 3));
 }
 
-/* The popular of today are not those of tomorrow. */
+/* The popular chains change over time. */
 static void drift_next(struct maker *m)
 {
     if (trace_kinds_draw(m) % 8 == 0)
@@ -176,7 +176,7 @@ static void drift_next(struct maker *m)
     add_fresh(m, 1);
 }
 
-/* Every so often somebody reads documents from beginning to end, once. */
+/* Now and then a reader reads documents from beginning to end, once. */
 static void scans_next(struct maker *m)
 {
     if (m->phase_left == 0 && trace_kinds_draw(m) % 200 == 0)
@@ -205,7 +205,7 @@ static void loop_next(struct maker *m)
     add_chain(m, &m->chain[m->at++ % m->chains]);
 }
 
-/* A working set for a while, then another one: all at once. */
+/* One working set for a while, then another one, changed at once. */
 static int phases_begin(struct maker *m)
 {
     const int err = make_chains(m, 4000, 4, 30);
@@ -223,7 +223,7 @@ static void phases_next(struct maker *m)
     add_chain(m, &m->chain[m->at + trace_kinds_draw(m) % m->working_set]);
 }
 
-/* One prompt for thousands of inputs, each of which comes once. */
+/* One prompt for thousands of inputs, each of which occurs once. */
 static int batch_begin(struct maker *m)
 {
     return make_chains(m, between(m, 1, 6), 2, 20);
@@ -237,8 +237,8 @@ static void batch_next(struct maker *m)
     add_fresh(m, between(m, 2, 30));
 }
 
-/* Steps of an agent follow one another closely: what it had, a tool's answer behind it. Now and
- * then it goes back some steps. */
+/* Steps of an agent follow each other closely: its text so far, with a tool's answer behind it. Now
+ * and then it goes back some steps. */
 static void agent_new(struct maker *m, struct agent *a)
 {
     const struct chain *s = &m->system[trace_kinds_draw(m) % AGENT_KINDS];
@@ -253,7 +253,7 @@ static int agents_begin(struct maker *m)
     m->agent = calloc(AGENTS, sizeof(*m->agent));
     if (!m->agent)
         return -ENOMEM;
-    m->at = between(m, 2, AGENTS); /* at work at a time */
+    m->at = between(m, 2, AGENTS); /* agents that work at the same time */
     for (uint32_t i = 0; i < AGENT_KINDS; i++)
         m->system[i] = new_chain(m, between(m, 5, 30));
     for (uint32_t i = 0; i < m->at; i++)
@@ -276,8 +276,8 @@ static void agents_next(struct maker *m)
         trace_kinds_add(m, a->id[i]);
 }
 
-/* Sessions that begin with much to read, of which what all share is a small part. Each asks again
- * after a pause of its own, so who comes next is not drawn. */
+/* Sessions begin with much to read, of which a small part is common to all. Each asks again after
+ * its own pause, so the next one is not drawn. */
 static void session_new(struct maker *m, struct agent *a)
 {
     const struct chain *s = &m->system[trace_kinds_draw(m) % AGENT_KINDS];
@@ -331,12 +331,12 @@ static void sessions_next(struct maker *m)
         session_new(m, a);
         return;
     }
-    a->blocks--; /* it was filled in part, and is another one now */
+    a->blocks--; /* its last block was partly filled, and has another id now */
     for (uint32_t i = 0; i <= more && a->blocks < AGENT_MAX; i++)
         a->id[a->blocks++] = (*m->next_id)++;
 }
 
-/* Long documents and short talks, each asked about a few times and then never again. */
+/* Long documents and short talks, each of which is asked about a few times and then never again. */
 static void open_new(struct maker *m, struct open *o)
 {
     const bool long_one = trace_kinds_draw(m) % 10 < 6;

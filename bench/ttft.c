@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time to the first token of kvcache-worker's model in this process: a prompt is computed, or its K
- * and V come from a daemon of its own, out of host memory or out of storage, in fp32 or in smaller
- * types. Each beside what bounds it, measured in the same rounds.
+ * Time to first token of kvcache-worker's model in this process. A prompt is computed, or its K and
+ * V come from the benchmark's own daemon, out of host memory or out of storage, in fp32 or in
+ * smaller types. Each time is shown beside its bound, which is measured in the same rounds.
  */
 #include "ttft.h"
 
@@ -18,7 +18,7 @@
 #include "out.h"
 #include "progress.h"
 
-#define FIO_LEAST    (UINT64_C(64) << 20) /* of its file */
+#define FIO_LEAST    (UINT64_C(64) << 20) /* least size of fio's file */
 #define FIO_MOST     (UINT64_C(1) << 30)
 #define FIO_IO       (UINT64_C(2) << 20) /* the daemon's largest I/O */
 #define FIO_DEPTH    8u
@@ -26,7 +26,8 @@
 #define DISK_LEAST   (UINT64_C(128) << 20)
 #define DELAY_MAX    10000u
 #define SETTLE_TRIES 30000u
-#define AS_QUICK     1.1 /* as quick */
+/* a way that takes no longer than so many times the other one is as quick. */
+#define AS_QUICK 1.1
 
 static const char help[] =
     "Usage: kvcachebench ttft [OPTIONS]\n"
@@ -76,7 +77,7 @@ static struct kv_setup setup_of(struct ttft *t, const struct ttft_variant *v)
                              .peer = v->keeper};
 }
 
-/* A sequence with the prompt appended. */
+/* Makes a sequence with the prompt appended. */
 static int sequence_begin(struct ttft *t, const struct ttft_variant *v, struct store *store,
                           const struct ttft_length *l, struct sequence *ret_seq)
 {
@@ -95,7 +96,7 @@ static int sequence_begin(struct ttft *t, const struct ttft_variant *v, struct s
     return ttft_failed(t);
 }
 
-/* From the prompt to the logits of its first token. */
+/* Runs from the prompt to the logits of its first token. */
 static int ttft_turn(struct ttft *t, const struct ttft_variant *v, struct store *store,
                      const struct ttft_length *l, double *ret_s, uint32_t *ret_taken)
 {
@@ -112,7 +113,7 @@ static int ttft_turn(struct ttft *t, const struct ttft_variant *v, struct store 
     return rc == 0 ? 0 : ttft_failed(t);
 }
 
-/* The first logits of a case are what later ones are compared with. */
+/* Compares logits with the first ones of the case. */
 static int same_logits(const struct ttft *t, const struct ttft_length *l, struct ttft_case *c,
                        const char *what)
 {
@@ -125,7 +126,7 @@ static int same_logits(const struct ttft *t, const struct ttft_length *l, struct
     return BENCH_WRONG;
 }
 
-/* Computed and left with the daemon. */
+/* Computes the prompt and stores it in the daemon. */
 static int prompt_store(struct ttft *t, const struct ttft_variant *v, const struct ttft_length *l)
 {
     struct sequence seq;
@@ -138,7 +139,7 @@ static int prompt_store(struct ttft *t, const struct ttft_variant *v, const stru
     return rc == 0 ? 0 : ttft_failed(t);
 }
 
-/* All but the last token, which is computed, come from the daemon. */
+/* Runs a turn whose prompt comes from the daemon, except the last token, which is computed. */
 static int turn_loaded(struct ttft *t, size_t variant, struct ttft_length *l, const char *what,
                        struct ttft_times *times)
 {
@@ -175,7 +176,7 @@ static void stores_close(struct ttft *t)
         store_close(&t->variant[i].store);
 }
 
-/* Room for all prompts in all variants, in memory and on storage. */
+/* Starts a daemon with room for all prompts in all variants, in memory and on storage. */
 static int daemon_start(struct ttft *t)
 {
     uint64_t bytes = 0;
@@ -194,7 +195,7 @@ static int daemon_start(struct ttft *t)
     return rc == 0 ? stores_open(t) : rc;
 }
 
-/* Afterwards storage alone has the prompts. */
+/* Restarts the daemon; then storage alone has the prompts. */
 static int daemon_restart(struct ttft *t)
 {
     stores_close(t);
@@ -262,7 +263,8 @@ static int round_in_memory(struct ttft *t, struct ttft_length *l)
     return rc;
 }
 
-/* What the daemon recommends, where it is told what a token costs. Before anything is loaded. */
+/* Asks what the daemon recommends when it knows the cost of a token. Call it before anything is
+ * loaded. */
 static int choice(struct ttft *t, struct store *chooser, struct ttft_length *l, bool *ret_loaded)
 {
     double s;
@@ -289,8 +291,8 @@ static int round_from_storage(struct ttft *t, struct ttft_length *l, struct stor
     return rc;
 }
 
-/* A worker states its costs when it starts, long before its first prompt: by then the daemon has
- * read a block to see what the disk is like. */
+/* A worker states its costs when it starts, long before its first prompt. By then the daemon has
+ * read a block to measure the disk. */
 static int chooser_settle(struct store *chooser)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
@@ -343,8 +345,9 @@ static int disk_speed(struct ttft *t, const struct fio_file *file)
     return rc;
 }
 
-/* Of tokens and of pairs, which n tokens have n * n / 2 of: least squares of the relative error, so
- * that short prompts count as much as long ones. A chunk is computed whole. */
+/* Fits the cost of a token and of a pair; n tokens have n * n / 2 pairs. Least squares of the
+ * relative error, so that short prompts count as much as long ones. A chunk is always computed
+ * whole. */
 static void costs_fit(struct ttft *t)
 {
     double aa = 0, ab = 0, bb = 0, a1 = 0, b1 = 0;
@@ -370,7 +373,7 @@ static void costs_fit(struct ttft *t)
     t->prefill_fs_pair = pair * 1e6;
 }
 
-/* A file that is some prompts long. */
+/* Size of a file that holds some prompts. */
 static uint64_t fio_bytes(const struct ttft *t)
 {
     const uint64_t bytes = 4 * t->length[t->lengths - 1].of[0].bytes / FIO_IO * FIO_IO;
@@ -402,7 +405,8 @@ static int rounds_from_storage(struct ttft *t)
     return rc;
 }
 
-/* A choice was right if it was the quicker way, or as quick; a wrong one costs the difference. */
+/* A choice was right if it took the quicker way, or one as quick; a wrong one costs the difference.
+ */
 static void ttft_judge(struct ttft *t)
 {
     for (size_t i = 0; i < t->lengths; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bounds beside which time to first token is shown: the products and attention that a prefill
- * cannot do without, and a plain copy of the cached bytes.
+ * The bounds of time to first token: the products and the attention that a prefill needs, and a
+ * plain copy of the cached bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,14 +34,15 @@ int ttft_bounds_open(struct ttft *t)
 {
     const struct model_config *c = &t->model.is;
     const uint64_t rows = t->model.chunk, q_dim = (uint64_t)c->heads * c->head_size;
-    const uint64_t all = (longest(t) + rows) / rows * rows; /* keys of the last chunk */
+    /* Keys up to the end of the last chunk. */
+    const uint64_t all = (longest(t) + rows) / rows * rows;
     const uint64_t wide = MAX(MAX(c->inner, all), MAX(q_dim, c->hidden));
     uint64_t bytes = 0;
     for (size_t i = 0; i < t->lengths; i++)
         bytes = MAX(bytes, t->length[i].of[0].bytes);
     t->copy_from = perf_private_memory(bytes);
     t->copy_to = perf_private_memory(bytes);
-    /* Rows of x; and beside them keys, which products have in place of weights. */
+    /* Rows of x, and behind them keys, which some products have in place of weights. */
     t->x = calloc(rows * wide + all * c->head_size, sizeof(*t->x));
     t->y = calloc(rows * wide, sizeof(*t->y));
     t->copy_bytes = bytes;
@@ -66,7 +67,7 @@ void ttft_bounds_close(struct ttft *t)
 
 /* ---- BLAS ---- */
 
-/* The products of one chunk, at every layer, with the model's own weights. */
+/* Time of the products of one chunk at every layer, with the model's own weights. */
 static double products_of_chunk(const struct ttft *t)
 {
     const struct model_config *c = &t->model.is;
@@ -86,8 +87,8 @@ static double products_of_chunk(const struct ttft *t)
     return since(begin);
 }
 
-/* Scores and sums of one chunk behind `keys - rows` tokens: all heads at one layer. What a query
- * does not see yet is computed too, as BLAS would have it. */
+/* Time of scores and sums of one chunk behind `keys - rows` tokens: all heads at one layer. Scores
+ * that causality would leave out are computed too, because BLAS computes whole products. */
 static double attention_of_chunk(const struct ttft *t, uint32_t keys)
 {
     const struct model_config *c = &t->model.is;
@@ -116,7 +117,7 @@ int ttft_bound_blas(struct ttft *t, struct ttft_length *l)
 
 /* ---- loads ---- */
 
-/* The prompt but for its last token, in one tensor. */
+/* Makes a sequence of the prompt without its last token, in one tensor. */
 static int resident_make(struct ttft *t, const struct ttft_length *l, struct ttft_case *c,
                          const struct ttft_variant *v)
 {

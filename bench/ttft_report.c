@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The figures of kvcachebench ttft: recomputed, from host memory, from storage; as a table or as
- * JSON.
+ * Output of kvcachebench ttft: times recomputed, from host memory and from storage; as a table or
+ * as JSON.
  */
 #include <kvcache/attention.h>
 #include <math.h>
@@ -13,8 +13,8 @@
 #include "product.h"
 #include "ttft.h"
 
-#define WANTED_LOAD    1.3  /* times the bound */
-#define WANTED_COMPUTE 0.70 /* of BLAS's time */
+#define WANTED_LOAD    1.3  /* at most so many times the bound */
+#define WANTED_COMPUTE 0.70 /* at least that part of BLAS's speed */
 #define WANTED_RIGHT   0.95
 #define SERIES_MAX     (1 + 2 * TTFT_VARIANTS_MAX)
 
@@ -22,7 +22,7 @@
 struct row {
     const char *source, *types, *bound_is;
     double s, bound, products; /* 0: not measured */
-    double wanted;             /* of time by bound, at most */
+    double wanted;             /* most that time by bound may be */
 };
 
 static struct row row_recompute(const struct ttft_length *l)
