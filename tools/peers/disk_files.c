@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file per block: created under a name of its own, written, renamed; unlinked when evicted. Once
- * through the page cache, once past it.
+ * A file per block: created under a temporary name, written, renamed; unlinked when the block is
+ * evicted. One peer writes through the page cache, the other past it.
  *
- * Where no cgroup bounds the page cache, this does: blocks that were put or got stand in a ring as
- * large as the memory that is given. Writing back is begun at once, and who pushes a block off the
- * ring waits until that one is written and drops its pages. So pages in the cache and pages that
- * are still to be written are what a cgroup would allow, and no other process is touched.
+ * If no cgroup bounds the page cache, this file does. Blocks that were put or got are in a ring of
+ * the size of the given memory. Writing back begins at once. A thread that pushes a block off the
+ * ring waits until it is written, and drops its pages. So the cached pages, and those still to be
+ * written, are as many as a cgroup would allow, and no other process is affected.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +24,10 @@
 
 struct files {
     int dir;
-    uint8_t *target[DISK_THREADS_MAX]; /* where gets put the block */
+    uint8_t *target[DISK_THREADS_MAX]; /* room into which gets copy the block */
     int direct;                        /* O_DIRECT or 0 */
-    pthread_mutex_t lock;              /* of the ring */
-    uint64_t *ring;                    /* NULL: nothing to bound */
+    pthread_mutex_t lock;              /* guards the ring */
+    uint64_t *ring;                    /* NULL: the page cache need not be bounded */
     uint64_t ring_blocks, ring_at;
 };
 
@@ -91,8 +91,8 @@ static void disk_files_name_of(uint64_t index, char name[32])
     snprintf(name, 32, "block-%016" PRIx64, index);
 }
 
-/* What was used so long ago that memory has no room for it any more: written, and out of it. It may
- * have been unlinked meanwhile, and its pages are gone then. */
+/* Writes a block and drops its pages from memory, because it was used too long ago to fit. If it
+ * has been unlinked meanwhile, its pages are gone. */
 static int drop_pages(const struct files *files, uint64_t index)
 {
     char name[32];
@@ -177,7 +177,7 @@ static int disk_files_get(struct disk_peer *peer, uint32_t thread, uint64_t inde
     int fd = openat(files->dir, name, O_RDONLY | O_CLOEXEC | files->direct);
     if (fd < 0)
         return disk_files_fail("opening a block");
-    if (!files->direct) /* all of it at once, not as much as read-ahead dares */
+    if (!files->direct) /* reads the whole block at once, which is more than read-ahead would */
         posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED);
     while (done < peer->plan->block_bytes) {
         ssize_t n = read(fd, files->target[thread] + done, peer->plan->block_bytes - done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program that measures stores on disk beside each other: ours, files, RocksDB. Takes the
- * options and runs each peer.
+ * The program that compares stores on disk: kvcache-daemon, files, RocksDB. Reads the options and
+ * runs each peer.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -61,7 +61,7 @@ struct run {
     uint64_t data_set, rounds;
     const char *disk;
     char dir[PATH_MAX];
-    struct disk_table *results; /* shared with the processes that measure */
+    struct disk_table *results; /* shared with the measuring processes */
 };
 
 static volatile pid_t measuring;
@@ -268,13 +268,13 @@ static int disk_main_make_directory(struct run *run)
     return BENCH_FAILED;
 }
 
-/* What RocksDB allocates is on large pages too, as the daemon's memory is and the buffers of files:
- * glibc reads this when a program starts. */
+/* RocksDB's memory is on large pages too, like the daemon's memory and the buffers of files. glibc
+ * reads the setting when a program starts. */
 static void take_large_pages(char **argv)
 {
     static const char name[] = "GLIBC_TUNABLES";
     if (!getenv(name) && setenv(name, "glibc.malloc.hugetlb=1", 1) == 0)
-        execv("/proc/self/exe", argv); /* failing, it goes on as it is */
+        execv("/proc/self/exe", argv); /* if it fails, the program goes on without large pages */
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One peer on disk: stores blocks, reads them in order and at random, checks the bytes and takes
- * the times.
+ * Measures one peer on disk: stores blocks, reads them in order and at random, checks the bytes and
+ * takes the times.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -24,8 +24,8 @@ enum phase { FILL, PUT, CHECK, GET };
 struct turn {
     struct disk_peer peer;
     enum phase phase;
-    uint64_t count;  /* requests of this phase */
-    uint32_t *order; /* of the blocks that are kept, for gets */
+    uint64_t count;  /* requests of the current phase */
+    uint32_t *order; /* order in which the kept blocks are read */
     _Atomic uint64_t next;
     _Atomic int trouble; /* the first enum bench_exit */
     _Atomic uint64_t missed, wrong_bytes;
@@ -38,7 +38,7 @@ struct hand {
     pthread_t thread;
 };
 
-/* Each page says whose it is, so that nobody can give back another block or an older one. */
+/* Writes the block's number to each page, so that another or older block is recognised. */
 static void stamp(uint8_t *block, uint64_t bytes, uint64_t index)
 {
     for (uint64_t at = 0; at < bytes; at += PAGE_BYTES) {
@@ -127,7 +127,7 @@ static uint64_t disk_measure_cpu_ns(const struct disk_peer *peer)
     return us * 1000 + (peer->rig ? cpu_family_ns(rig_pid(peer->rig)) : 0);
 }
 
-/* What the process has sent to disks, or made the page cache send. */
+/* Bytes that the process has sent to disks, or made the page cache send. */
 static uint64_t written(const struct disk_peer *peer)
 {
     char path[64], line[128];
@@ -182,7 +182,7 @@ static int accepted(struct turn *turn, uint64_t *ret_bytes)
     return turn->peer.ops->accepted ? turn->peer.ops->accepted(&turn->peer, ret_bytes) : 0;
 }
 
-/* Only what reached storage counts, in the rate and as what its writes are compared with. */
+/* Counts only bytes that reached storage, in the rate and in the ratio of writes. */
 static int puts_timed(struct turn *turn, struct disk_result *result)
 {
     const struct disk_plan *plan = turn->peer.plan;
@@ -208,8 +208,8 @@ static int puts_timed(struct turn *turn, struct disk_result *result)
     return 0;
 }
 
-/* First all in the order in which they are asked for again: what memory keeps of the last ones is
- * gone before their turn comes. */
+/* Reads all blocks once in the order in which they are read again, so that memory has lost each
+ * block before its turn comes. */
 static int gets_timed(struct turn *turn, struct disk_result *result)
 {
     const struct disk_plan *plan = turn->peer.plan;

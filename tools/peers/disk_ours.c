@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvcache-daemon with a store on disk and host memory of half of what a peer may use; a session per
- * thread. Without sync it evicts by itself, within a limit; durable blocks it never drops by
- * itself, so that here the oldest is evicted by name after each put.
+ * kvcache-daemon with a store on disk, and host memory of half of what a peer may use; a session
+ * for each thread. Without sync the daemon evicts by itself, within a limit. It never drops durable
+ * blocks by itself, so with sync each put is followed by evicting the oldest block by its key.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ static int disk_ours_open_it(struct disk_peer *peer)
         return BENCH_FAILED;
     }
     rig_set(&options, "host.limit=%" PRIu64, plan->memory / 2);
-    /* Durable blocks get half of a store, of which a few segments are partly empty. */
+    /* Durable blocks may take half of a store, of which a few segments are partly empty. */
     rig_set(&options, "nvme.limit=%" PRIu64,
             plan->sync ? kept / 2 * 5 + (UINT64_C(64) << 20) : kept / 4 * 5);
     rig_set(&options, "staging.session_max=%" PRIu64, staging);

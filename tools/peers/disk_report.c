@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of peers on disk: medians over the rounds, as a table or as JSON. */
+/* Output about peers on disk: medians over the rounds, as a table or as JSON. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,7 +19,8 @@ static double median(const struct disk_result *result, enum disk_metric metric)
 struct cell {
     const struct disk_report *report;
     size_t peer, setting;
-    const struct disk_result *result, *ours; /* ours: NULL when not measured, or this one */
+    /* ours: the daemon's result; NULL if it was not measured, or is this one. */
+    const struct disk_result *result, *ours;
 };
 
 static struct cell cell_of(const struct disk_report *report, size_t peer, size_t setting)
@@ -48,7 +49,8 @@ static struct out_metric disk_report_line_of(const struct cell *cell, const char
         .unit = unit};
 }
 
-/* `limit` is ours where the cell is another's; `ratio` is theirs by ours. */
+/* limit: the daemon's value, if the cell is another peer's; ratio: that peer's value by the
+ * daemon's. */
 static void json_value(const struct cell *cell, const char *metric, const char *unit, double value,
                        double ours)
 {

@@ -8,8 +8,8 @@
 #include "disk_peer.h"
 #include "rocks_fail.h"
 
-/* Memory is shared out: memtables may have half, blocks a quarter. With more than three memtables
- * writes are slowed down to 16 MB/s when they are nearly full, instead of being stopped for a
+/* Memory is divided: memtables may have half, blocks a quarter. With more than three memtables
+ * RocksDB slows writes down to 16 MB/s when they are nearly full, instead of stopping them for a
  * moment. */
 enum { MEMTABLES = 3 };
 
@@ -49,7 +49,7 @@ static void disk_rocks_set_options(struct rocks *rocks, const struct disk_plan *
     rocksdb_options_set_max_write_buffer_number(o, MEMTABLES);
     rocksdb_block_based_options_set_block_cache(rocks->table, rocks->cache);
     rocksdb_options_set_block_based_table_factory(o, rocks->table);
-    /* What is kind to large values: they go to blob files once; files of evicted ones are
+    /* Settings for large values: they go to blob files once, and files of evicted values are
      * collected. */
     rocksdb_options_set_enable_blob_files(o, 1);
     rocksdb_options_set_min_blob_size(o, 4096);
@@ -60,7 +60,8 @@ static void disk_rocks_set_options(struct rocks *rocks, const struct disk_plan *
         rocksdb_options_set_use_direct_reads(o, 1);
         rocksdb_options_set_use_direct_io_for_flush_and_compaction(o, 1);
     }
-    /* Acknowledged after a sync of the log; else the log is left away, as nobody waits for it. */
+    /* With sync a put is acknowledged after a sync of the log; without it there is no log, because
+     * nobody waits for it. */
     rocksdb_writeoptions_set_sync(rocks->write, plan->sync);
     rocksdb_writeoptions_disable_WAL(rocks->write, !plan->sync);
 }
@@ -74,7 +75,8 @@ static int disk_rocks_open_it(struct disk_peer *peer)
         return BENCH_FAILED;
     }
     peer->state = rocks;
-    /* It allocates for each value; fresh pages for each would cost more than the reading. */
+    /* RocksDB allocates memory for each value; fresh pages each time would cost more than the
+     * reading. */
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
     rocks->options = rocksdb_options_create();
@@ -88,7 +90,7 @@ static int disk_rocks_open_it(struct disk_peer *peer)
     return error ? rocks_fail("opening", error) : 0;
 }
 
-/* Old first, so that files of old blocks become garbage as a whole. */
+/* Older blocks have smaller keys, so that files of old blocks become garbage as a whole. */
 static void disk_rocks_key_of(uint64_t index, char key[8])
 {
     for (int i = 0; i < 8; i++)
@@ -111,7 +113,7 @@ static int disk_rocks_evict(struct disk_peer *peer, uint32_t thread, uint64_t in
     char *error = NULL, key[8];
     (void)thread;
     disk_rocks_key_of(index, key);
-    /* Not synced: a block that comes back after a crash does no harm. */
+    /* Not synced, because a block that comes back after a crash does no harm. */
     rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(write, !peer->plan->sync);
     rocksdb_delete(rocks->db, write, key, sizeof(key), &error);

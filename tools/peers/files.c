@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files. One per block, written under a temporary name and renamed, as a cache of files must do so
- * that no reader finds half a block; and, as the limit of what copying can reach, slots of one file
- * that are written over in place, which has no names, no index and no protection of readers.
+ * Files as a cache. One peer has a file per block, written under a temporary name and renamed, so
+ * that no reader finds half a block. The other has slots in one file that are overwritten in place,
+ * without names, index or protection of readers: the limit of what copying can reach.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,9 +16,9 @@
 #include "peer.h"
 
 struct files {
-    int dir;         /* of files */
-    int slots;       /* of slots: the file */
-    uint8_t *mapped; /* of slots: all of it */
+    int dir;         /* directory of the files */
+    int slots;       /* the file of the slots */
+    uint8_t *mapped; /* mapping of the whole file of the slots */
 };
 
 static int files_fail(const char *what)
@@ -143,7 +143,7 @@ static int load_pread(struct peer *peer, uint32_t first, uint32_t n)
     return 0;
 }
 
-/* Populated at once: faults one after the other cost more. */
+/* Populates the mapping at once, because single faults cost more. */
 static int load_mmap(struct peer *peer, uint32_t first, uint32_t n)
 {
     uint64_t bytes = peer->plan->block_bytes;

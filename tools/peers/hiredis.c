@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* redis through hiredis, its usual C client: what a caller pays who writes no client. The only file
- * that includes its header. */
+/* Redis through hiredis, its usual C client: the cost for a caller who writes no client. No other
+ * file includes the header of hiredis. */
 #include <hiredis/hiredis.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,8 @@ static int hiredis_open_it(struct peer *peer)
     peer->state = context;
     if (!context || context->err)
         return hiredis_fail(context, "connecting");
-    context->reader->maxbuf = 0; /* keep the buffer between replies: its advice for large values */
+    /* Keeps the buffer between replies, as hiredis advises for large values. */
+    context->reader->maxbuf = 0;
     snprintf(peer->version, sizeof(peer->version), "hiredis %d.%d.%d", HIREDIS_MAJOR, HIREDIS_MINOR,
              HIREDIS_PATCH);
     return 0;

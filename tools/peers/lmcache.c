@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LMCache's storage layer. It is a Python library, so lmcache_peer.py is the client: it maps the
- * same values from a file on tmpfs, calls the same reader, times its calls itself, and is told over
- * a socket what to do next.
+ * LMCache's storage layer. It is a Python library, so the client is lmcache_peer.py. It maps the
+ * same values from a file on tmpfs, calls the same reader, and times its calls itself. A socket
+ * tells it what to do next.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +21,7 @@ static const char *lmcache_missing(const struct peer_plan *plan)
     return access(plan->python, X_OK) == 0 ? NULL : "the --python named does not exist";
 }
 
-/* The values, where both processes find them; the file goes with its directory. */
+/* Makes the values in a file that both processes map; the file is removed with its directory. */
 static int make_source(struct peer *peer, char *path, size_t size)
 {
     uint64_t bytes = peer->plan->blocks * peer->plan->block_bytes;
@@ -133,7 +133,7 @@ const struct peer_ops peer_lmcache_cpu = {
     .name = "LMCache, local CPU",
     .settings = "StorageManager in the worker's own process: allocate, copy in, batched_put; "
                 "batched_get, values used where they lie",
-    .fills = 1, /* it is slow, and takes its memory when it starts */
+    .fills = 1, /* LMCache is slow, and takes its memory when it starts */
     .missing = lmcache_missing,
     .open = open_cpu,
     .store = lmcache_store,
@@ -145,7 +145,7 @@ const struct peer_ops peer_lmcache_disk = {
     .name = "LMCache, local disk",
     .settings = "the same with local_disk and without local_cpu; a store ends when its files are "
                 "written, no O_DIRECT",
-    .fills = 1, /* it is slow, and takes its memory when it starts */
+    .fills = 1, /* LMCache is slow, and takes its memory when it starts */
     .missing = lmcache_missing,
     .open = lmcache_open_disk,
     .store = lmcache_store,
@@ -157,7 +157,7 @@ const struct peer_ops peer_lmcache_server = {
     .name = "LMCache, server",
     .settings = "the same with remote_url lm://127.0.0.1 (lmcache_server, TCP) and without "
                 "local_cpu; a store ends when its put tasks have",
-    .fills = 1, /* it is slow, and takes its memory when it starts */
+    .fills = 1, /* LMCache is slow, and takes its memory when it starts */
     .missing = lmcache_missing,
     .open = open_server,
     .store = lmcache_store,

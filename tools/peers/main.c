@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The program that measures caches in memory beside each other, ours among them. Takes the
- * options and runs each peer.
+ * The program that compares caches in memory, kvcache-daemon among them. Reads the options and runs
+ * each peer.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -46,10 +46,10 @@ struct run {
     const char *tmpfs, *disk;
     char tmpfs_dir[PATH_MAX], disk_dir[PATH_MAX], script[PATH_MAX], reader[PATH_MAX];
     char python[PATH_MAX];
-    struct peer_result *results; /* shared with the processes that measure */
+    struct peer_result *results; /* shared with the measuring processes */
 };
 
-/* For the signal handler. */
+/* The process that the signal handler ends. */
 static volatile pid_t measuring;
 static volatile sig_atomic_t stopped_by;
 
@@ -140,7 +140,7 @@ static const struct arg option_table[] = {
     {0},
 };
 
-/* 0, an enum bench_exit, or -1 when there is nothing more to do. */
+/* 0, an enum bench_exit, or -1: nothing is left to do. */
 static int main_parse(struct run *run, int argc, char **argv)
 {
     const int rc = opt_take_only(argc, argv, option_table, help, run);
@@ -162,15 +162,15 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return at->level == 0 ? 0 : remove(path);
 }
 
-/* All that is in it; the directory stays. */
+/* Removes everything in a directory, but not the directory itself. */
 static void empty_directory(const char *path)
 {
     if (path[0])
         nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Servers have working directories of their own. Links stay: what a virtual environment's python
- * belongs to is told by its path. */
+/* Makes a path absolute, because servers have other working directories. Symlinks stay, because the
+ * path of a virtual environment's python tells to which environment it belongs. */
 static void absolute(const char *path, char ret_path[PATH_MAX])
 {
     char here[PATH_MAX / 2] = "";
@@ -200,7 +200,7 @@ static void remove_directories(struct run *run)
         rmdir(run->disk_dir);
 }
 
-/* The child ends its servers by itself when it is told to. */
+/* Tells the child to end; the child ends its servers itself. */
 static void main_on_signal(int number)
 {
     stopped_by = number;
@@ -306,7 +306,7 @@ static int main_one_size(struct run *run, uint64_t block_bytes)
     return exit_code(run);
 }
 
-/* Beside this program: what the LMCache peer needs. */
+/* Finds the files beside this program that the LMCache peer needs. */
 static void find_files(struct run *run)
 {
     char self[PATH_MAX];

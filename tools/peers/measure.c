@@ -32,8 +32,8 @@ static int timed(struct peer *peer, work_fn *work, uint32_t first, uint32_t n, u
     return rc;
 }
 
-/* The whole working set, again and again for plan->seconds at least; eighths of it where a pass was
- * seen to take long. */
+/* Works on the whole working set, again and again, for at least plan->seconds; on eighths of it if
+ * a pass takes long. */
 static int rate(struct peer *peer, work_fn *work, uint64_t pass_ns, double *ret_rate,
                 double *ret_cpu)
 {

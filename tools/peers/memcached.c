@@ -29,7 +29,8 @@ static int ask_version(struct peer *peer)
 
 static int memcached_open_it(struct peer *peer)
 {
-    const struct passwd *user = getpwuid(getuid()); /* as root it must be told whose to be */
+    /* As root memcached must be told which user to become. */
+    const struct passwd *user = getpwuid(getuid());
     const char *command[] = {"memcached",
                              "-u",
                              user ? user->pw_name : "root",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * kvcache-daemon. Values lie in the session's staging area, where a worker's copy from the GPU
- * would put them (peer_ours), or are copied there first (peer_ours_copied). Every store is of new
+ * would put them (peer_ours), or are copied to it first (peer_ours_copied). Every store has new
  * keys and evicts old blocks: the cache is full before anything is measured.
  */
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 
 enum { DEPTH = 4, BLOCK_TOKENS = 16 };
 
-#define STORE_BYTES (UINT64_C(32) << 20) /* of one request, if the number of blocks allows */
+#define STORE_BYTES (UINT64_C(32) << 20) /* bytes of one request, if there are enough blocks */
 #define LEASE_BYTES (UINT64_C(32) << 20)
 
 struct batch {
@@ -25,8 +25,8 @@ struct batch {
 struct ours {
     struct perf_session session;
     bool copied;
-    uint64_t pass; /* of stores: makes their keys new */
-    uint8_t *keys; /* under which each block was stored last */
+    uint64_t pass; /* number of the pass of stores, which makes its keys new */
+    uint8_t *keys; /* key under which each block was stored last */
     struct batch batch[DEPTH];
 };
 
@@ -41,7 +41,7 @@ static void ours_close_it(struct peer *peer)
     struct ours *ours = peer->state;
     if (!ours)
         return;
-    peer->rig = NULL; /* the session's */
+    peer->rig = NULL; /* the session owns it */
     perf_close(&ours->session);
     free(ours->keys);
     free(ours);
@@ -53,7 +53,8 @@ static int connect_ours(struct peer *peer, struct ours *ours, uint64_t staging_b
     const struct peer_plan *plan = peer->plan;
     struct rig_options options = {.daemon_path = plan->daemon_path};
     uint64_t working_set = plan->blocks * plan->block_bytes;
-    /* Twice the working set and a chunk, as any cache has more than one user's blocks in it. */
+    /* Room for twice the working set and a chunk, because any cache has blocks of more than one
+     * user. */
     rig_set(&options, "host.limit=%" PRIu64, 2 * working_set + (UINT64_C(64) << 20));
     rig_set(&options, "staging.session_max=%" PRIu64, staging_bytes);
     rig_set(&options, "staging.total=%" PRIu64, staging_bytes);
@@ -185,7 +186,7 @@ static int lease_use(struct peer *peer, uint32_t slot, bool copy)
     return BENCH_FAILED;
 }
 
-/* The next leases are asked for while the blocks of this one are used. */
+/* Asks for the next leases while the blocks of this one are used. */
 static int ours_load(struct peer *peer, uint32_t first, uint32_t n, bool copy)
 {
     uint32_t size = batch_blocks(peer, LEASE_BYTES, KVC_STORE_MAX), begun = 0, done = 0;

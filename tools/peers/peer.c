@@ -25,7 +25,7 @@ const struct peer_ops *const peers[] = {&peer_ours,
                                         &peer_slots,
                                         NULL};
 
-/* What this program was built without is listed too, with the reason. */
+/* Peers that this program was built without are listed too, with the reason. */
 #ifndef PEER_HIREDIS
 static const char *no_hiredis(const struct peer_plan *plan)
 {

@@ -28,7 +28,7 @@ const char *redis_missing(const struct peer_plan *plan)
     return peer_has_program("redis-server") ? NULL : "redis-server is not in PATH";
 }
 
-/* The length in a reply's head "$N", or -1 when it is something else. */
+/* The length in a reply's head "$N"; -1: the line is something else. */
 static int64_t redis_bulk_length(const char *line)
 {
     int64_t length;

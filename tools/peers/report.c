@@ -31,7 +31,7 @@ static const struct peer_result *measured(const struct peer_ops *const *list,
     return NULL;
 }
 
-/* Ours by theirs: median by median of the same rounds. */
+/* The daemon's median by the peer's, of the same rounds. */
 static double report_ratio(const struct peer_result *ours, unsigned our_metric,
                            const struct peer_result *theirs, unsigned metric)
 {
@@ -42,7 +42,7 @@ struct line {
     const struct peer_plan *plan;
     const struct peer_ops *ops;
     const struct peer_result *result;
-    const struct peer_result *ours; /* NULL when it was not measured, or for itself */
+    const struct peer_result *ours; /* NULL if the daemon was not measured, or is this peer */
     const char *how;                /* way of loading, or NULL */
 };
 
@@ -56,7 +56,8 @@ static struct out_metric out_of(const struct line *line, const char *metric, con
                                .unit = unit};
 }
 
-/* Median with `limit` = ours where ours is another's; then the lowest and the highest round. */
+/* Prints the median, with the daemon's as `limit` if this is another peer; then the lowest and the
+ * highest round. */
 static void json_rate(const struct line *line, const char *metric, unsigned at, unsigned ours_at)
 {
     static const char *const ends[] = {"low", "high"};

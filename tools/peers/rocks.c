@@ -29,7 +29,7 @@ static void rocks_close_it(struct peer *peer)
     peer->state = NULL;
 }
 
-/* What is kind to large values: they go to blob files once and are never moved. */
+/* Settings for large values: they go to blob files once and are never moved. */
 static void rocks_set_options(rocksdb_options_t *options)
 {
     rocksdb_options_set_create_if_missing(options, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The error text of RocksDB, and its end. */
+/* Prints the error text of RocksDB, and frees it. */
 #include <rocksdb/c.h>
 
 #include "rocks_fail.h"

@@ -20,22 +20,25 @@ struct place {
 struct log {
     struct place *place;
     uint32_t segment, segments;
-    uint32_t head, end;     /* of the open segment: the next place to write, and its end */
-    uint32_t next, told;    /* the segment that is next; how far its places have been told */
-    uint32_t *live, *begin; /* of each segment: what is there; where writing begins, UNREADY */
-    uint64_t *written_ms;   /* when that was, and one; 0: never */
-    uint32_t vain;          /* segments in a row that had no room when they were opened */
+    uint32_t head, end; /* head: next place to write in the open segment; end: the segment's end */
+    /* next: the segment that is opened next; told: up to which place core was told of it. */
+    uint32_t next, told;
+    /* live: number of blocks in each segment; begin: where writing begins in it, or UNREADY. */
+    uint32_t *live, *begin;
+    uint64_t *written_ms; /* time of the last write to each segment, plus one; 0: never */
+    uint32_t vain;        /* number of segments in a row that had no room when they were opened */
     uint64_t now_ms;
     uint64_t budget, granted; /* bytes */
-    bool bounded, refused;    /* there is a budget; there was no room, and events.room is to tell */
+    /* bounded: there is a budget; refused: there was no room, and events.room must be called. */
+    bool bounded, refused;
     struct null_written written;
 };
 
 struct null_tier {
     struct tier tier;
     uint32_t slots, bytes, used;
-    uint32_t high, n_free, *free; /* of memory: numbers below `high` were handed out before */
-    struct tier_op *first, **end; /* submitted */
+    uint32_t high, n_free, *free; /* memory: numbers below `high` were given out before */
+    struct tier_op *first, **end; /* submitted operations */
     struct log log;
 };
 
@@ -156,7 +159,7 @@ static void host_view(const struct tier *t, struct tier_loc loc, struct tier_vie
     *ret = (struct tier_view){.bytes = of(t)->bytes};
 }
 
-/* Nobody reads or writes there. */
+/* No payload exists, because nobody reads or writes it. */
 static void *host_payload(const struct tier *t, struct tier_loc loc)
 {
     (void)loc;
@@ -184,7 +187,7 @@ static const struct tier_memory_ops host_memory_ops = {
 
 /* ---- a log ---- */
 
-/* Segments in a row that are emptied without any room, at most. */
+/* Most segments in a row that are emptied without any room gained. */
 #define VAIN_MAX 4u
 
 static uint32_t segment_end(const struct null_tier *n, uint32_t segment)
@@ -203,7 +206,7 @@ static bool next_is_ready(const struct log *l)
     return l->live[l->next] == 0 || l->begin[l->next] != UNREADY;
 }
 
-/* Into the next segment, if it has been emptied. */
+/* Opens the next segment, if it has been emptied. */
 static bool log_advance(struct null_tier *n)
 {
     struct log *l = &n->log;
@@ -274,7 +277,7 @@ static bool log_readable(const struct tier *t, struct tier_loc loc)
     return true;
 }
 
-/* A segment is emptied when the open one is nearly full. */
+/* Whether a segment must be emptied: when the open one is nearly full. */
 static bool log_wants_room(const struct log *l)
 {
     return room_left(l) <= l->segment / 4 && !next_is_ready(l);
@@ -308,7 +311,8 @@ static bool log_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
     return true;
 }
 
-/* What is kept of the segment that is emptied moves to its beginning, once no other is left. */
+/* Moves the kept blocks of the segment that is emptied to its beginning, once no other block is
+ * left in it. */
 static unsigned log_settle(struct null_tier *n)
 {
     struct log *l = &n->log;

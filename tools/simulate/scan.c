@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kvcachebench scan: what each policy keeps of a hot set that pauses while new blocks pass
+ * kvcachebench scan: how much each policy keeps of a hot set that pauses while new blocks pass
  * through.
  */
 #include <errno.h>
@@ -43,7 +43,7 @@ struct scan {
 
 /* ---- one case ---- */
 
-/* The daemon's policies, then the published ones. */
+/* Names the columns: the daemon's policies, then the published ones. */
 static const char *column_at(unsigned i, const struct policy_ops **ret_ops)
 {
     unsigned ours = 0;
@@ -66,7 +66,7 @@ static int case_run(const struct scan *s, const struct sim_forest *forest, unsig
                       : sim_published(forest, name, room, hits, &counts);
 }
 
-/* The part of the hot set that is left, by column. */
+/* Measures for each column the part of the hot set that is left. */
 static int case_left(const struct scan *s, const struct sim_scan *scan, uint32_t room,
                      double ret_left[COLUMNS])
 {

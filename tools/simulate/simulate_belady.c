@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Belady's bound on a prefix forest. A node is asked for again no later than its descendants are,
- * so of nodes with the same next request the deepest goes first, and what stays is closed under
- * prefixes: the optimum without that constraint is the optimum with it.
+ * Belady's bound on a prefix forest. A node is asked for again no later than its descendants. So,
+ * of nodes with the same next request, the deepest is evicted first, and the cache stays closed
+ * under prefixes. The optimum without this constraint is therefore the optimum with it.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "simulate.h"
 
-/* A heap of what is in, the next to go on top; entries of what went or was used since are skipped:
- * each use of a node has a key of its own. */
+/* A heap of the cached nodes, the next victim on top. Each use of a node has its own key, and
+ * entries of nodes that were evicted or used since are skipped. */
 struct entry {
     uint64_t key; /* next request, then depth */
     uint32_t node;
 };
 
 struct belady {
-    uint64_t *key; /* of each node that is in; 0: it is not (no next request is request 0) */
+    uint64_t *key; /* key of each cached node; 0: not cached (no next request has number 0) */
     struct entry *heap;
     size_t n_heap;
     uint32_t n_in;

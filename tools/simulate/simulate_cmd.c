@@ -19,9 +19,9 @@
 #define POLICIES_MAX 16
 #define BELADY       "belady"
 #define PUBLISHED    "published"
-#define SOON_S       60.0 /* what 'soon' is, unless it is said */
+#define SOON_S       60.0 /* time that 'soon' means, unless the option has one */
 #define SOON_MIN_S   0.001
-#define SOON_MAX_S   4e6 /* 32 bits of ms */
+#define SOON_MAX_S   4e6 /* 32 bits of milliseconds */
 #define KEEP_UNASKED UINT64_MAX
 
 static const char help[] =
@@ -144,7 +144,7 @@ static bool hint_kind(const char *name, size_t n, enum policy_advice *ret_kind)
     return false;
 }
 
-/* KIND:Q, and with soon perhaps ,SECONDS. */
+/* Takes KIND:Q or, with soon, KIND:Q,SECONDS. */
 static int take_hints(void *ctx, const char *text)
 {
     struct args *args = ctx;
@@ -280,7 +280,7 @@ static int check_storage(const struct args *args)
     return 0;
 }
 
-/* What would change nothing. */
+/* Refuses options that would have no effect. */
 static int check_effect(const struct args *args)
 {
     if (args->hints_text && !any_policy(args, heeds_hints))
@@ -311,14 +311,15 @@ static int check_decisions(const struct args *args)
             return say_usage("--%s goes with a trace, and --decisions has none; leave one away",
                              of_trace[i].name);
     for (size_t i = 0; i < args->n_policies; i++)
-        if (!policy_by_name(args->policy[i])) /* the bound decides nothing in time */
+        /* The bound makes no decisions whose time could be measured. */
+        if (!policy_by_name(args->policy[i]))
             return say_usage("--policy %s: --decisions is about the daemon's own policies, such as "
                              "default and lru",
                              args->policy[i]);
     return 0;
 }
 
-/* What no single option can say. */
+/* Checks combinations of options. */
 static int simulate_cmd_check_args(struct args *args)
 {
     if (args->model && args->block_bytes)
@@ -370,7 +371,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* At most what the whole trace fills; more is the same. */
+/* The capacity in blocks, at most as many as the whole trace fills; more would make no difference.
+ */
 static uint32_t blocks_in(const struct args *args, const struct capacity_room *room,
                           uint32_t unique)
 {
@@ -511,7 +513,8 @@ static int time_decisions(const struct args *args)
     return rc < 0 ? BENCH_FAILED : BENCH_OK;
 }
 
-/* Hit ratios in tokens, sizes and times would be of another trace. */
+/* Warns if block_tokens does not fit the trace: hit ratios in tokens, sizes and times would be of
+ * another trace. */
 static void check_block_tokens(const struct args *args, const struct trace *trace)
 {
     uint32_t fit;
@@ -525,7 +528,7 @@ static void check_block_tokens(const struct args *args, const struct trace *trac
               args->path, args->block_tokens, would);
 }
 
-/* How time is taken where the trace does not say it (read_times()). */
+/* Says how times are made if the trace has none (read_times()). */
 static void check_times(const struct args *args, const struct trace *trace)
 {
     uint64_t now = 0, back = 0;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Rates are divided by; sums of what a request costs stay finite. */
+/* Least rate, because others are divided by it and the sum of costs must stay finite. */
 #define COST_MIN 1e-12
 #define COST_MAX 1e15
 
@@ -16,7 +16,7 @@ int sim_cost_parse(const char *text, struct sim_cost *cost)
     for (size_t i = 0; i < sizeof(value) / sizeof(value[0]); i++) {
         char *end;
         *value[i] = strtod(text, &end);
-        const bool rate = i >= 2; /* divided by */
+        const bool rate = i >= 2; /* a rate, by which others are divided */
         if (end == text || !(*value[i] >= (rate ? COST_MIN : 0) && *value[i] <= COST_MAX))
             return -EINVAL;
         if (*end == '\0') {
@@ -35,7 +35,7 @@ static uint32_t simulate_cost_tokens_of(const struct trace_request *request, uin
     return request->input_tokens ? request->input_tokens : request->blocks * block_tokens;
 }
 
-/* The last block of a prompt may be partly filled. */
+/* Tokens of the reused blocks; the last block of a prompt may be partly filled. */
 static double reused(uint32_t blocks, uint32_t block_tokens, uint32_t tokens)
 {
     return fmin((double)blocks * block_tokens, tokens);
@@ -57,7 +57,7 @@ static int simulate_cost_compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The least value that a share q of all is not above. */
+/* The least value that at least a share q of all values do not exceed. */
 static double quantile(const double *sorted, size_t n, double q)
 {
     const size_t rank = (size_t)ceil(q * (double)n);
@@ -76,7 +76,8 @@ int sim_times(const struct trace *trace, const struct sim_hit *hits, const struc
     for (size_t r = 0; r < n; r++) {
         const uint32_t tokens = simulate_cost_tokens_of(&trace->requests[r], block_tokens);
         const double hit = reused(hits[r].host + hits[r].nvme, block_tokens, tokens);
-        /* What is cut off is the end of the prefix, wherever that lies. */
+        /* Where the hit is shorter than its blocks, the end of the prefix is cut off, in whichever
+         * tier it is. */
         const double nvme = fmin((double)hits[r].nvme * block_tokens, hit), host = hit - nvme;
         ttft[r] = ttft_s(cost, tokens, host, nvme, token_bytes);
         with += ttft[r];

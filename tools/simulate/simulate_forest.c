@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trace as a prefix forest: an id behind two different ids is two blocks; when each is asked
- * for next.
+ * A trace as a prefix forest (an id behind two different ids is two blocks), and when each block is
+ * asked for next.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,11 +9,11 @@
 
 #include "simulate.h"
 
-/* (parent, id) -> node; open addressing. */
+/* A hash table (parent, id) -> node, with open addressing. */
 struct edges {
     struct edge {
         uint64_t id;
-        uint32_t parent, node; /* node is one more than it is; 0: empty */
+        uint32_t parent, node; /* node: its number + 1; 0: the entry is empty */
     } * at;
     size_t mask;
 };
@@ -94,9 +94,10 @@ static uint64_t lesser(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Times may be coarse (whole seconds): requests of one time are spread evenly up to the next. Those
- * of the last are as far apart as on average, and all within what the two nearest times are apart,
- * which is the unit or more. Without times, or where all are the same, they come a second apart. */
+/* Reads the times of the requests. They may be coarse (whole seconds): requests of one time are
+ * spread evenly up to the next time. Requests of the last time are as far apart as the average, and
+ * stay within the distance of the two nearest times. Without times, or if all are equal, requests
+ * come a second apart. */
 static void read_times(struct sim_forest *forest)
 {
     const struct trace *trace = forest->trace;

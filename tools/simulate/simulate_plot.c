@@ -13,7 +13,7 @@ static double room(const struct sim_result *result)
     return (double)(result->host_blocks + result->nvme_blocks);
 }
 
-/* Capacities as they were given; hit ratios in steps of .05. */
+/* Makes the axes: capacities as they were given, hit ratios in steps of .05. */
 static void axes_make(const struct sim_result *results, size_t n, struct plot_axis *x,
                       struct plot_axis *y)
 {

@@ -19,7 +19,7 @@
 
 #define NONE UINT32_MAX
 
-/* Queues: what is in the cache is in one of the first two, what is remembered in the others. */
+/* The first two queues have cached blocks, the others remember evicted ones. */
 enum { FIRST, SECOND, IN_QUEUES, GONE_FIRST = IN_QUEUES, GONE_SECOND, QUEUES, OUT = QUEUES };
 
 struct queue {
@@ -27,24 +27,25 @@ struct queue {
 };
 
 struct entry {
-    uint64_t key, then; /* the least goes; among equals of `key` the least of `then` */
+    /* The block with the least key is evicted; among equal keys, the one with the least `then`. */
+    uint64_t key, then;
     uint32_t node;
 };
 
 struct cache {
     uint32_t room, in;
     uint64_t clock;
-    uint64_t age;  /* LFU with aging: key of what went last */
-    double target; /* ARC: blocks of FIRST */
-    uint32_t hand; /* SIEVE */
+    uint64_t age;  /* LFU with aging: key of the last evicted block */
+    double target; /* ARC: target size of the queue FIRST */
+    uint32_t hand; /* SIEVE: the hand */
     struct queue queue[QUEUES];
     /* of each node */
     uint32_t *younger, *older, *parent, *children, *uses;
     uint64_t *key, *then;
-    uint8_t *at; /* its queue, or OUT */
+    uint8_t *at; /* queue of each node, or OUT */
     struct entry *heap;
     size_t n_heap, heap_max;
-    bool failed; /* there was no memory for the heap */
+    bool failed; /* the heap could not be allocated */
     uint64_t evicted;
 };
 
@@ -72,7 +73,7 @@ static void simulate_published_leave(struct cache *c, uint32_t node)
     c->at[node] = OUT;
 }
 
-/* To the young end. */
+/* Inserts a node at the young end of a queue. */
 static void enter(struct cache *c, uint32_t node, uint8_t queue)
 {
     simulate_published_leave(c, node);
@@ -166,7 +167,8 @@ static struct entry simulate_published_pop(struct cache *c)
     return top;
 }
 
-/* A key was made for each block of the request: they come in, and what is over the room goes. */
+/* Takes in the blocks of the request, each with the key that was made for it, and evicts what is
+ * above the room. */
 static void simulate_published_settle(struct cache *c, const uint32_t *node, uint32_t n)
 {
     while (n-- > 0) {
@@ -182,7 +184,7 @@ static void simulate_published_settle(struct cache *c, const uint32_t *node, uin
         const struct entry e = simulate_published_pop(c);
         if (!simulate_published_is_in(c, e.node) || c->key[e.node] != e.key ||
             c->then[e.node] != e.then || c->children[e.node] > 0)
-            continue; /* it was used since, or went */
+            continue; /* it was used since, or evicted */
         simulate_published_evict(c, e.node, OUT);
         c->age = e.key;
         const uint32_t parent = c->parent[e.node];
@@ -231,7 +233,7 @@ static void arc_make_room(struct cache *c, bool was_in_second)
                              from_first ? GONE_FIRST : GONE_SECOND);
 }
 
-/* It went, and comes again: its queue should have been longer. */
+/* An evicted block comes again: its queue should have been longer. */
 static void arc_again(struct cache *c, uint32_t node)
 {
     const uint8_t own = c->at[node], other = own == GONE_FIRST ? GONE_SECOND : GONE_FIRST;

@@ -72,11 +72,11 @@ void sim_report_json(const struct sim_result *result)
     simulate_report_metric(result, "accesses_per_s", accesses_per_s(result), "1/s");
 }
 
-/* Columns as wide as what stands in them, and those that not every table has. */
+/* Columns as wide as their cells, and columns that some tables lack. */
 struct layout {
     int policy, capacity;
     bool nvme, hints;
-    bool losses; /* hits that cost more than computing them does; not a column */
+    bool losses; /* some hits cost more than computing them; not a column */
 };
 
 static int wider(int width, const char *text)
@@ -98,12 +98,12 @@ static struct layout layout_of(const struct sim_result *results, size_t n)
     return layout;
 }
 
-/* A number in a column of so many characters, whatever it is. */
+/* A number for a column of so many characters, whatever its size. */
 struct cell {
     char text[16];
 };
 
-/* Six: what reading costs may be many times what computing does. */
+/* In six characters: reading may cost many times what computing does. */
 static struct cell saved(double ratio)
 {
     struct cell cell;
@@ -113,7 +113,7 @@ static struct cell saved(double ratio)
     return cell;
 }
 
-/* Eight. */
+/* In eight characters. */
 static struct cell seconds(double s)
 {
     struct cell cell;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One request after another through the core itself, as one worker asks it: it acquires what there
- * is of the chain, which is loaded if storage has it, stores the rest, and lets go. Tiers hold no
- * bytes, and what is under way ends before the next request comes.
+ * Sends the requests of a trace to the core, one after another, as one worker does. A request
+ * acquires the cached part of its chain, which storage loads, stores the rest, and releases. Tiers
+ * hold no bytes, and all work of a request ends before the next one comes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,8 @@
 #include "simulate.h"
 #include "simulate_timed.h"
 
-#define AHEAD_BLOCKS 64u /* of the write budget, or a segment if that is less */
+/* Blocks that the write budget allows in advance, or a segment if that is less. */
+#define AHEAD_BLOCKS 64u
 
 struct world {
     const struct sim_forest *forest;
@@ -23,14 +24,14 @@ struct world {
     struct core *core;
     struct core_client *client;
     struct core_ns *ns;
-    uint8_t *keys; /* of the request */
+    uint8_t *keys; /* keys of the current request */
     uint8_t *offsets, *statuses;
-    uint32_t known; /* nodes that were asked for before the request */
+    uint32_t known; /* nodes below it were asked for before this request */
     uint64_t now_ms, random;
     struct sim_counts counts;
 };
 
-/* The core draws its secrets so (--wrap): here they are the same in each run. */
+/* Core draws its secrets by this function (--wrap), so that they are the same in each run. */
 int __wrap_hash_random(void *p, size_t n);
 int __wrap_hash_random(void *p, size_t n)
 {
@@ -38,7 +39,7 @@ int __wrap_hash_random(void *p, size_t n)
     return 0;
 }
 
-/* True: there is more to do. */
+/* Runs one turn. True: there is more to do. */
 static bool simulate_run_turn(struct world *w)
 {
     bool more = core_run_done(w->core) > 0;
@@ -50,7 +51,7 @@ static bool simulate_run_turn(struct world *w)
 }
 
 struct waiting {
-    struct core_waiter waiter; /* first */
+    struct core_waiter waiter; /* must be first */
     bool called;
 };
 
@@ -59,7 +60,7 @@ static void on_waited(struct core_waiter *waiter)
     ((struct waiting *)(void *)waiter)->called = true;
 }
 
-/* Until what it waits for has come, or nothing is under way any more. */
+/* Runs turns until the event has come, or no work is left. */
 static void simulate_run_wait_for(struct world *w, struct waiting *x)
 {
     while (!x->called && simulate_run_turn(w))
@@ -75,7 +76,8 @@ static struct core_seq seq_of(const struct world *w, uint32_t n)
     return (struct core_seq){.ns = w->ns, .tokens = n, .ngroups = 1, .keys = {w->keys}, .n = {n}};
 }
 
-/* What is too long to be loaded is used as far as it is in memory. */
+/* Acquires what is cached. A prefix that is too long to be loaded is used as far as it is in
+ * memory. */
 static void simulate_run_acquire(struct world *w, uint32_t n, struct core_held *ret_held,
                                  struct sim_hit *ret_hit)
 {
@@ -103,7 +105,7 @@ static void on_stored(struct core_commit *m)
     m->done = NULL;
 }
 
-/* Of n blocks from `from` on; returns how many are there then. */
+/* Stores n blocks from `from` on; returns how many are cached afterwards. */
 static uint32_t store_some(struct world *w, uint32_t from, uint32_t n)
 {
     const uint32_t bytes = w->config->block_bytes;
@@ -116,7 +118,7 @@ static uint32_t store_some(struct world *w, uint32_t from, uint32_t n)
                                     .judged = true};
     struct core_commit m = {.n = n,
                             .offsets = w->offsets,
-                            .staging = w->offsets, /* nobody reads it */
+                            .staging = w->offsets, /* the tier reads no bytes */
                             .staging_bytes = bytes,
                             .deadline_ns = UINT64_MAX,
                             .statuses = w->statuses,
@@ -138,8 +140,8 @@ static uint32_t store_some(struct world *w, uint32_t from, uint32_t n)
     return there;
 }
 
-/* So many blocks at a time, as staging has room for a few: for a quarter of memory a store waits
- * until what makes room has been written. */
+/* Most blocks of one store, as staging has room for few. A store of more than a quarter of memory
+ * would wait until the blocks that make room have been written. */
 static uint32_t store_most(const struct world *w)
 {
     const uint32_t part = w->config->host_blocks / 4;
@@ -163,7 +165,8 @@ static void simulate_run_store(struct world *w, uint32_t from, uint32_t n)
     }
 }
 
-/* Whether what could be said of the chain is so. again: when its last full block is asked for. */
+/* Whether a hint about the chain would be true. again: the request that asks for its last full
+ * block again. */
 static bool is_so(const struct world *w, const uint32_t *node, uint32_t n, uint32_t again)
 {
     const bool ended = again == SIM_NEVER;
@@ -203,7 +206,7 @@ static void simulate_run_make_keys(struct world *w, const struct trace_request *
     }
 }
 
-/* Time is kept within the nanoseconds that the core counts in. */
+/* Advances the clock, within the nanoseconds that core counts in. */
 static void tick(struct world *w, uint64_t at_ms)
 {
     w->now_ms = at_ms < UINT64_MAX / 1000000 ? at_ms : UINT64_MAX / 1000000;
@@ -218,7 +221,7 @@ static struct sim_hit run_request(struct world *w, size_t r)
     const uint32_t *node = &w->forest->node[request->first], n = request->blocks;
     struct core_held held = {0};
     struct sim_hit hit = {0};
-    if (n == 0) /* it asks for nothing */
+    if (n == 0) /* the request has no blocks */
         return hit;
     tick(w, w->forest->at_ms[r]);
     simulate_run_make_keys(w, request);

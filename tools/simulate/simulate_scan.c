@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces of a hot set that pauses while a scan passes. All is given by the numbers of struct
- * sim_scan, so that what is left of the hot set can be compared between policies block by block.
+ * Traces of a hot set that pauses while a scan passes. The numbers of struct sim_scan determine
+ * everything, so that policies can be compared block by block by the part of the hot set that is
+ * left.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,12 +10,12 @@
 #include "simulate.h"
 
 enum {
-    ROUND_MS = 10, /* in which the whole hot set is asked for */
+    ROUND_MS = 10, /* time in which the whole hot set is asked for once */
     STREAMS = 8,
     BURSTS = 4,
-    BURST_PART = 50, /* of the pause: so long is a burst */
+    BURST_PART = 50, /* a burst lasts this part of the pause */
     REUSED_EACH = 3, /* one chain in so many is asked for again, */
-    REUSED_AFTER = 4 /* and so many chains later */
+    REUSED_AFTER = 4 /* after so many other chains */
 };
 
 struct scan_maker {
@@ -41,7 +42,7 @@ static void scan_ask(struct scan_maker *m, uint64_t at_ms, uint64_t id, uint32_t
     t->blocks_max = blocks > t->blocks_max ? blocks : t->blocks_max;
 }
 
-/* The whole hot set, evenly over a round. */
+/* Asks for the whole hot set, evenly over a round. */
 static void scan_ask_hot(struct scan_maker *m, uint64_t begin_ms)
 {
     const struct sim_scan *s = m->scan;
@@ -50,7 +51,7 @@ static void scan_ask_hot(struct scan_maker *m, uint64_t begin_ms)
                  false);
 }
 
-/* When what is that far in the scan comes, of the pause. */
+/* The time in the pause at which a block comes that has `blocks` of the scan before it. */
 static uint64_t scan_time(const struct sim_scan *s, uint64_t blocks)
 {
     const uint64_t pause = s->pause_ms, volume = s->volume;
@@ -61,7 +62,7 @@ static uint64_t scan_time(const struct sim_scan *s, uint64_t blocks)
     return end - pause / BURST_PART + pause / BURST_PART * (blocks % each) / each;
 }
 
-/* Of one of several clients chains are shorter than another's. */
+/* The length of a chain; one of several clients has shorter chains than another. */
 static uint32_t scan_length(const struct sim_scan *s, uint32_t number)
 {
     const uint32_t part = s->kind == SIM_SCAN_MANY ? number % STREAMS + 1 : STREAMS;

@@ -6,9 +6,9 @@
 #include "simulate.h"
 
 enum {
-    TALKS = 4096, /* at one time */
+    TALKS = 4096, /* conversations at the same time */
     PROMPTS = 16,
-    PROMPT_BLOCKS = 4, /* of the conversation's first are its system prompt's */
+    PROMPT_BLOCKS = 4, /* so many first blocks of a conversation are its system prompt's */
     TURN_BLOCKS = 16,
     TURNS_MAX = 6
 };

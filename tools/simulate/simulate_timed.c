@@ -4,14 +4,14 @@
 #include <time.h>
 
 static struct {
-    struct policy_ops ops;         /* with those below in the place of some */
-    const struct policy_ops *real; /* what they call */
+    struct policy_ops ops;         /* the policy's functions, some replaced by those below */
+    const struct policy_ops *real; /* the policy's own functions */
     struct sim_decisions *decisions;
-    uint64_t ns; /* of the eviction that is under way */
-    bool gone;   /* its block has gone */
+    uint64_t ns; /* time of the current eviction so far */
+    bool gone;   /* the victim has been removed */
 } timed;
 
-/* Of processor time: others that run on the machine are not the policy's. */
+/* Processor time, so that other programs on the machine are not counted. */
 static uint64_t simulate_timed_cpu_ns(void)
 {
     struct timespec t;
@@ -19,7 +19,7 @@ static uint64_t simulate_timed_cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Of reading it: up to a microsecond, which would be most of what is measured. */
+/* Cost of reading the clock: up to a microsecond, which would dominate the measurement. */
 static uint64_t clock_cost(void)
 {
     uint64_t least = UINT64_MAX;
@@ -38,7 +38,7 @@ static void add_since(uint64_t begin)
 
 void sim_timed_end(void)
 {
-    if (timed.gone) { /* of one that did not take place nothing is added */
+    if (timed.gone) { /* an eviction that did not take place is not counted */
         lat_add(&timed.decisions->lat, timed.ns);
         timed.decisions->ns += timed.ns;
     }
@@ -73,7 +73,7 @@ static void timed_remove(struct policy *p, uint32_t block)
     timed.gone = true;
 }
 
-/* Of the parent of what has gone. */
+/* Releases the parent of the removed block. */
 static void timed_release(struct policy *p, uint32_t block, bool last)
 {
     const uint64_t begin = simulate_timed_cpu_ns();
