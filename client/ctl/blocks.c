@@ -205,15 +205,15 @@ static const struct arg option_table[] = {
      "alone no key can be made here: it depends on the namespace's seed, which only the workers "
      "get.)",
      ARG_PARSE(struct blocks, key, key_arg_parse)},
-    {"--ns ID", "the namespace; 'kvcachectl ns' lists them. With --key it may be left away",
+    {"--ns ID", "the namespace; 'kvcachectl ns' lists them. With --key it may be left out",
      ARG_DO_AT(struct blocks, walk.ns, ctl_take_ns)},
     {"--group N",
      "the group of layers, where a namespace has several (default: with --key the one that has it, "
      "else 0)",
      ARG_COUNT(struct blocks, group, 0, KVC_GROUPS_MAX - 1)},
     {"--down",
-     "what follows, instead of what comes before; two blocks with the same parent are two "
-     "sequences that part there",
+     "list the blocks behind KEY instead of those before it; two blocks with the same parent are "
+     "two sequences that part at it",
      ARG_FLAG(struct blocks, down)},
     {"--depth N", "with --down: so many blocks behind KEY at most",
      ARG_COUNT(struct blocks, depth, 0, UINT32_MAX)},

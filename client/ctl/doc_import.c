@@ -403,7 +403,7 @@ static const struct arg option_table[] = {
      ARG_NAME(struct named, name, KVC_STRING_MAX - 1)},
     CTL_NS(struct named, ask.ns, "into this namespace; 'kvcachectl ns' lists them"),
     NAMED_SUB,
-    NAMED_TTL("TIME", "the name goes when it was not used for so long (default: never)"),
+    NAMED_TTL("TIME", "the name ends when it was not used for so long (default: never)"),
     NAMED_PRIORITY,
     NAMED_PIN,
     {0},

@@ -42,10 +42,10 @@ static const struct arg save_table[] = {
      "the "
      "name; without --tip the keys are made of them",
      ARG_TEXT(struct named, ask.tokens)},
-    NAMED_TTL("TIME", "the name goes when it was not used for so long (default: never)"),
+    NAMED_TTL("TIME", "the name ends when it was not used for so long (default: never)"),
     NAMED_PRIORITY,
     NAMED_PIN,
-    {"--durable", "return when it is on stable storage", ARG_FLAG(struct named, durable)},
+    {"--durable", "return when the blocks are on stable storage", ARG_FLAG(struct named, durable)},
     {0},
 };
 static const struct arg forget_table[] = {

@@ -19,9 +19,9 @@ struct named {
 };
 
 /* Rows for the tables of verbs. */
-#define NAMED_SUB                                                                    \
-    {                                                                                \
-        "--sub NAME", "of gateways: of this sub-tenant", ARG_TEXT(struct named, sub) \
+#define NAMED_SUB                                                                             \
+    {                                                                                         \
+        "--sub NAME", "for gateways: the sub-tenant of the name", ARG_TEXT(struct named, sub) \
     }
 #define NAMED_PRIORITY                                                    \
     {                                                                     \
@@ -32,10 +32,10 @@ struct named {
     {                                                                          \
         "--ttl " value, help, ARG_PARSE(struct named, ttl_ms, named_parse_ttl) \
     }
-#define NAMED_PIN                                                         \
-    {                                                                     \
-        "--pin", "nothing of it goes, within the budget of pinned bytes", \
-            ARG_FLAG(struct named, pin)                                   \
+#define NAMED_PIN                                                                       \
+    {                                                                                   \
+        "--pin", "no block is evicted to make room, within the budget of pinned bytes", \
+            ARG_FLAG(struct named, pin)                                                 \
     }
 /* Parses a TTL: "none", or a time of at least a millisecond. */
 int named_parse_ttl(const char *text, void *at, const char **ret_why);

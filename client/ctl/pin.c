@@ -48,9 +48,11 @@ struct pin {
 static const struct arg add_table[] = {
     {"--ttl TIME", "it ends after this: 90s, 10min, 2h (default: never)",
      ARG_MS(struct pin, ttl_ms, 1, UINT64_MAX)},
-    {"--memory", "its copy in host memory stays too; else its last copy, wherever it is",
+    {"--memory",
+     "the blocks' copies in host memory stay too; without it each block keeps one copy, in any "
+     "tier",
      ARG_FLAG(struct pin, memory)},
-    {"--sub NAME", "of gateways: the sub-tenant whose document or conversation it is",
+    {"--sub NAME", "for gateways: the sub-tenant that the document or conversation belongs to",
      ARG_TEXT(struct pin, sub)},
     {"--doc NAME", NULL, ARG_TEXT(struct pin, doc)},
     {"--conv NAME", NULL, ARG_TEXT(struct pin, conv)},

@@ -229,17 +229,18 @@ static int parse_switch(const char *text, void *at, const char **ret_why)
 
 static const struct arg option_table[] = {
     {"--keep-percent N",
-     "of what is on storage, the part that is not worth writing again when its room is wanted, 0 "
-     "to 100",
+     "percent of the blocks on storage that are not worth writing again when their segment is "
+     "emptied, 0 to 100",
      ARG_COUNT(struct policy, keep, 0, 100)},
     {"--load-or-recompute on|off",
      "whether a hit is cut where loading it would take longer than computing it again",
      ARG_PARSE(struct policy, weigh, parse_switch)},
     {"--admission on|off",
-     "whether a new block is refused that is worth less than what would go for it; without effect "
-     "where there is storage, and with a policy that admits all",
+     "whether a new block is refused that is worth less than the block that would be evicted for "
+     "it; without effect if there is storage, or if the policy admits all",
      ARG_PARSE(struct policy, admission, parse_switch)},
-    {"--pin-limit SIZE|none", "bytes that each tenant may pin; what is pinned stays",
+    {"--pin-limit SIZE|none",
+     "bytes that each tenant may pin; blocks that are pinned already stay pinned",
      ARG_PARSE(struct policy, pin, ctl_parse_size)},
     {0},
 };

@@ -45,18 +45,17 @@ struct ask {
 
 /* The options that name the owner stand above this list in the help. */
 static const struct arg option_table[] = {
-    {"--host SIZE|none", "never more than this in host memory; what is above it is evicted",
+    {"--host SIZE|none", "most bytes in host memory; blocks above it are evicted",
      ARG_PARSE(struct ask, part[HOST], ctl_parse_size)},
     {"--nvme SIZE|none",
-     "the same on storage, but for what is promised: what names, pins and durable commits keep "
-     "there stays until they end, and a limit below that is reached then. New ones are refused at "
-     "once",
+     "most bytes on storage. Blocks that names, pins and durable commits keep there stay until "
+     "these end; a limit below their bytes is reached then. New ones are refused at once",
      ARG_PARSE(struct ask, part[NVME], ctl_parse_size)},
     {"--host-share SIZE",
      "guaranteed room: others may borrow it while it lies idle, and lose it first",
      ARG_PARSE(struct ask, part[HOST_SHARE], ctl_parse_size)},
     {"--nvme-share SIZE",
-     "the same on storage. All shares together are at most what there is: more is refused.",
+     "the same on storage. All shares together must fit the tier, else they are refused.",
      ARG_PARSE(struct ask, part[NVME_SHARE], ctl_parse_size)},
     {"--tenant NAME", NULL, ARG_NAME(struct ask, tenant, KVC_STRING_MAX - 1)},
     {"--sub NAME", NULL, ARG_NAME(struct ask, sub, KVC_STRING_MAX - 1)},

@@ -220,7 +220,7 @@ static int take_watch(void *ctx, const char *seconds)
 
 static const struct arg option_table[] = {
     {"--watch [SECONDS]",
-     "again every SECONDS (default 2), with what counters gained a second; Ctrl-C ends it",
+     "again every SECONDS (default 2), with the gain of counters per second; Ctrl-C ends it",
      ARG_DO(take_watch)},
     {"--json",
      "one object per line: {\"name\": value, ...}; with a storage tier also \"paths\": [...] and "

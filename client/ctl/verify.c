@@ -300,7 +300,7 @@ static int parse_tier(const char *text, void *at, const char **ret_why)
 }
 
 static const struct arg option_table[] = {
-    {"--ns ID", "of this namespace only; 'kvcachectl ns' lists them",
+    {"--ns ID", "blocks of this namespace only; 'kvcachectl ns' lists them",
      ARG_DO_AT(struct verify, slice.ns, ctl_take_ns)},
     {"--rate SIZE",
      "read so much in a second, for instance 256MiB (default 1GiB; 0 = as fast as it goes, which "
