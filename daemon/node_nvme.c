@@ -484,9 +484,9 @@ static uint32_t on_block(void *ctx, const struct nvme_found *found)
     /* The newest blocks come first. Their age is unknown: their order stands for it. */
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .age_ms = n->blocks++};
-    uint32_t owner;
-    const int err = core_recover(n->core, &block, &owner);
-    return err == 0 ? owner : err == KVC_E_FULL ? NVME_NO_ROOM : UINT32_MAX;
+    uint32_t block_no;
+    const int err = core_recover(n->core, &block, &block_no);
+    return err == 0 ? block_no : err == KVC_E_FULL ? NVME_NO_ROOM : UINT32_MAX;
 }
 
 static void node_nvme_tell(const struct node_nvme *n, const struct nvme_report *r, uint64_t took_ns)

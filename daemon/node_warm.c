@@ -173,8 +173,8 @@ static uint32_t on_block(void *ctx, const struct arena_found *found)
     struct node_warm *w = ctx;
     const struct core_found block = {
         .label = found->label, .bytes = found->bytes, .loc = found->loc, .in_host = true};
-    uint32_t owner;
-    return core_recover(w->core, &block, &owner) == 0 ? owner : UINT32_MAX;
+    uint32_t block_no;
+    return core_recover(w->core, &block, &block_no) == 0 ? block_no : UINT32_MAX;
 }
 
 void node_warm_recover(struct node_warm *w, struct host *host, struct core *core, core_who_fn *who,
@@ -207,11 +207,11 @@ static void node_warm_put(struct node_warm *w, uint64_t print)
     w->is_full |= err != 0;
 }
 
-static void node_warm_on_lost(void *ctx, struct tier_loc loc, uint32_t owner)
+static void node_warm_on_lost(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     const struct node_warm *w = ctx;
     (void)loc;
-    core_host_lost(w->core, owner);
+    core_host_lost(w->core, block_no);
 }
 
 static void lost_turn(struct node_warm *w)

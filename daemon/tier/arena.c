@@ -236,7 +236,7 @@ static struct arena_slab *slot_beside(const struct arena *a, struct tier_loc bes
 }
 
 static struct tier_loc arena_take(struct arena *a, struct arena_slab *s, uint32_t slot,
-                                  uint32_t bytes, uint32_t owner)
+                                  uint32_t bytes, uint32_t block_no)
 {
     struct arena_chunk *c = &a->chunks[s->chunk];
     const uint32_t slot_bytes = s->slot_pages << LAYOUT_PAGE_SHIFT;
@@ -250,20 +250,21 @@ static struct tier_loc arena_take(struct arena *a, struct arena_slab *s, uint32_
     c->last_alloc = a->allocs;
     a->used_bytes += slot_bytes;
     a->used_slots++;
-    a->pages[loc.id] = (struct arena_page){.slab = arena__no(a, s), .owner = owner};
+    a->pages[loc.id] = (struct arena_page){.slab = arena__no(a, s), .block_no = block_no};
     struct slot_header *h = arena__slot_header(a, s, slot);
     h->bytes = bytes; /* of a slot whose checksum is 0 */
     atomic_store_explicit(&h->gen, arena__next_gen(a), memory_order_release);
     return loc;
 }
 
-struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner)
+struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes,
+                            uint32_t block_no)
 {
-    return arena_take(a, s, free_slot(s, 0), bytes, owner);
+    return arena_take(a, s, free_slot(s, 0), bytes, block_no);
 }
 
 int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                uint32_t owner, struct tier_loc *ret_loc)
+                uint32_t block_no, struct tier_loc *ret_loc)
 {
     MUST(bytes > 0 && !a->recovering);
     a->allocs++;
@@ -284,7 +285,7 @@ int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes, struct tier
             return KVC_E_NO_ROOM;
         slot = free_slot(s, 0);
     }
-    *ret_loc = arena_take(a, s, slot, bytes, owner);
+    *ret_loc = arena_take(a, s, slot, bytes, block_no);
     return 0;
 }
 

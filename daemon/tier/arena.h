@@ -95,8 +95,8 @@ struct arena_found {
     struct tier_loc loc;
     uint64_t order; /* grows with the time at which it was labelled, within one run */
 };
-/* Returns the slot's owner from now on; UINT32_MAX: the block is not wanted, and the slot is freed.
- * It may call arena_view(), arena_sum() and arena_payload(), no other function of the arena. */
+/* Returns the slot's new block_no; UINT32_MAX: the block is not wanted, and the slot is freed. It
+ * may call arena_view(), arena_sum() and arena_payload(), no other function of the arena. */
 typedef uint32_t(arena_found_fn)(void *ctx, const struct arena_found *found);
 
 struct arena_recovery {
@@ -120,9 +120,10 @@ struct ns_records;
 /* The records beside the chunks; NULL where nothing is kept. Borrowed. */
 struct ns_records *arena_names(const struct arena *a);
 
-/* See tier.h for the contract of these. owner is any number but UINT32_MAX. */
+/* See tier.h for the contract of these. block_no is any number but UINT32_MAX. */
 KVC_WARN_UNUSED int arena_alloc(struct arena *a, uint32_t principal, uint32_t bytes,
-                                struct tier_loc beside, uint32_t owner, struct tier_loc *ret_loc);
+                                struct tier_loc beside, uint32_t block_no,
+                                struct tier_loc *ret_loc);
 void arena_free(struct arena *a, struct tier_loc loc);
 void arena_invalidate(struct arena *a, struct tier_loc loc);
 uint32_t arena_evacuate(struct arena *a, uint32_t principal, uint32_t bytes, bool others,

@@ -23,8 +23,8 @@
 
 /* Of each page of the arena. Valid for the first page of a slab and of a slot. */
 struct arena_page {
-    uint32_t slab;  /* index in arena.slabs */
-    uint32_t owner; /* as given to arena_alloc() */
+    uint32_t slab;     /* index in arena.slabs */
+    uint32_t block_no; /* as given to arena_alloc() */
 };
 
 /* A run of pages of a chunk: headers, then slots of one size. */
@@ -199,7 +199,8 @@ struct arena_slab *arena__find(const struct arena *a, struct tier_loc loc, uint3
 
 uint64_t arena__next_gen(struct arena *a);
 /* Hands out the slab's lowest free slot; the slab must have one. */
-struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes, uint32_t owner);
+struct tier_loc arena__take(struct arena *a, struct arena_slab *s, uint32_t bytes,
+                            uint32_t block_no);
 
 /* --- arena_warm.c: chunks of the run before --- */
 

@@ -201,7 +201,7 @@ static uint32_t report_slab(struct arena *a, uint32_t chunk, uint32_t page, tier
             continue;
         const struct tier_loc loc = arena__loc(a, chunk, s->first + i * s->slot_pages);
         n++;
-        each(ctx, loc, a->pages[loc.id].owner);
+        each(ctx, loc, a->pages[loc.id].block_no);
     }
     return n;
 }

@@ -151,7 +151,7 @@ static bool occupant(struct arena *a, uint32_t principal, uint32_t slot_pages,
             if (arena__slot_is_free(s, i))
                 continue;
             *ret_loc = arena__loc(a, at->chunk, s->first + i * slot_pages);
-            if (want->may_move(want->ctx, *ret_loc, a->pages[ret_loc->id].owner))
+            if (want->may_move(want->ctx, *ret_loc, a->pages[ret_loc->id].block_no))
                 return true;
         }
         if (serves && at->page < a->chunk_pages)
@@ -170,18 +170,18 @@ int arena_shift(struct arena *a, struct tier_loc loc, const struct tier_shift *w
     MUST(!a->recovering);
     const struct arena_slab *from = arena__find(a, loc, &slot);
     const uint32_t principal = a->chunks[from->chunk].principal, pages = from->slot_pages;
-    const uint32_t owner = a->pages[loc.id].owner;
+    const uint32_t block_no = a->pages[loc.id].block_no;
     struct arena_slab *to = free_slab(a, principal, pages);
     struct tier_loc at;
     if (to != NULL) {
-        at = arena__take(a, to, arena__slot_header(a, from, slot)->bytes, owner);
+        at = arena__take(a, to, arena__slot_header(a, from, slot)->bytes, block_no);
         slot_pass(a, loc, at, false);
         arena_free(a, loc);
     } else if (occupant(a, principal, pages, want, &at)) {
-        const uint32_t other = a->pages[at.id].owner;
+        const uint32_t other = a->pages[at.id].block_no;
         slot_pass(a, loc, at, true);
-        a->pages[at.id].owner = owner;
-        a->pages[loc.id].owner = other;
+        a->pages[at.id].block_no = block_no;
+        a->pages[loc.id].block_no = other;
         want->moved(want->ctx, other, at, loc);
     } else {
         return KVC_E_NO_ROOM;

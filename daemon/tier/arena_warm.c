@@ -252,12 +252,12 @@ static bool offer(struct arena *a, struct arena_slab *s, uint32_t slot, arena_fo
     struct arena_page *page = &a->pages[found.loc.id];
     *page = (struct arena_page){.slab = arena__no(a, s)};
     s->free[slot / 64] &= ~bit;
-    const uint32_t owner = each(ctx, &found);
-    if (owner == UINT32_MAX) {
+    const uint32_t block_no = each(ctx, &found);
+    if (block_no == UINT32_MAX) {
         s->free[slot / 64] |= bit;
         return false;
     }
-    page->owner = owner;
+    page->block_no = block_no;
     return true;
 }
 

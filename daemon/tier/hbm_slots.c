@@ -224,14 +224,14 @@ void hbm__slot_release(struct hbm *h, struct tier_loc loc)
 /* --- tier_ops --- */
 
 static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                    uint32_t owner, struct tier_loc *ret_loc)
+                    uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct hbm *h = of(t);
     struct tier_view v;
     struct tier_loc loc;
     if (!hbm__is_up(h) && arena_can_hold(h->arena, bytes))
         return KVC_E_NO_ROOM;
-    const int err = arena_alloc(h->arena, principal, bytes, beside, owner, &loc);
+    const int err = arena_alloc(h->arena, principal, bytes, beside, block_no, &loc);
     if (err < 0)
         return err == KVC_E_NO_ROOM && is_room_coming(h) ? KVC_E_BUSY : err;
     arena_view(h->arena, loc, &v);

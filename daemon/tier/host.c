@@ -46,9 +46,9 @@ static struct host *host_of(const struct tier *t)
 /* --- tier_ops --- */
 
 static int op_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                    uint32_t owner, struct tier_loc *ret_loc)
+                    uint32_t block_no, struct tier_loc *ret_loc)
 {
-    return arena_alloc(host_of(t)->arena, principal, bytes, beside, owner, ret_loc);
+    return arena_alloc(host_of(t)->arena, principal, bytes, beside, block_no, ret_loc);
 }
 
 static void op_free(struct tier *t, struct tier_loc loc)

@@ -215,7 +215,7 @@ void nvme_destroy(struct nvme **nvme)
 /* ---- tier.h ---- */
 
 static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                      uint32_t owner, struct tier_loc *ret_loc)
+                      uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct nvme *n = nvme__of(t);
     const uint64_t pages = nvme__pages(bytes);
@@ -225,7 +225,7 @@ static int nvme_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
         return KVC_E_TOO_LARGE;
     if (!nvme__put_fits(n, pages))
         return nvme__room_grows(n) ? KVC_E_BUSY : nvme__any_up(n) ? KVC_E_NO_ROOM : KVC_E_TIER;
-    return nvme__entry_new(n, bytes, owner, ret_loc);
+    return nvme__entry_new(n, bytes, block_no, ret_loc);
 }
 
 static void nvme_free(struct tier *t, struct tier_loc loc)

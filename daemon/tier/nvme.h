@@ -88,7 +88,7 @@ struct nvme_recovery {
                uint32_t bytes); /* before the blocks of this namespace */
     /* A hint: `block` will probably be called soon with this label. May be NULL. */
     void (*soon)(void *ctx, const struct tier_label *label);
-    /* A block was found. Returns the number that the tier reports as `owner` from now on;
+    /* A block was found. Returns the number that the tier reports as `block_no` from now on;
      * UINT32_MAX: the block is not needed; NVME_NO_ROOM: there is no room now, and a durable block
      * stays for a later start. Durable blocks come first, then the others, the newest first in
      * both. So of two copies of a block the second is not needed. */

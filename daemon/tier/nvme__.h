@@ -156,7 +156,7 @@ struct nvme_entry {
     struct hash128 sum;
     uint32_t extent;     /* NONE: not written */
     uint32_t prev, next; /* in its extent; next also in the free list */
-    uint32_t owner, bytes;
+    uint32_t block_no, bytes;
     uint16_t item;    /* of the extent's table */
     uint16_t page;    /* of the extent */
     uint16_t readers; /* GETs and VERIFYs in flight */
@@ -640,7 +640,7 @@ void nvme__value(const struct nvme *n, uint32_t extent, struct nvme_value *ret_v
 
 /* nvme_entry.c */
 struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc);
-KVC_WARN_UNUSED int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner,
+KVC_WARN_UNUSED int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t block_no,
                                     struct tier_loc *ret_loc);
 /* Frees the location; a block that was written there is dead from now on. */
 void nvme__entry_free(struct nvme *n, struct tier_loc loc);
@@ -787,7 +787,7 @@ bool nvme__room_soon(const struct tier *t);
 /* nvme_keep.c */
 void nvme__make_ordinary(struct tier *t, struct tier_loc loc);
 uint64_t nvme__granted(struct tier *t);
-bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner);
+bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t block_no);
 void nvme__keep_run(struct nvme *n);
 void nvme__keep_abandon(struct nvme *n, struct tier_loc from);
 bool nvme__keep_idle(const struct nvme *n);

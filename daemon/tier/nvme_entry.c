@@ -10,7 +10,7 @@ struct nvme_entry *nvme__entry(const struct nvme *n, struct tier_loc loc)
     return e;
 }
 
-int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_loc *ret_loc)
+int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t block_no, struct tier_loc *ret_loc)
 {
     uint32_t id = n->entries.free;
     if (id != NVME_NONE)
@@ -22,7 +22,7 @@ int nvme__entry_new(struct nvme *n, uint32_t bytes, uint32_t owner, struct tier_
     n->entry[id] = (struct nvme_entry){.extent = NVME_NONE,
                                        .prev = NVME_NONE,
                                        .next = NVME_NONE,
-                                       .owner = owner,
+                                       .block_no = block_no,
                                        .bytes = bytes,
                                        .state = NVME_E_NEW};
     n->entries.used++;

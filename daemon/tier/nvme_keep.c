@@ -18,13 +18,13 @@ bool nvme__keep_owns(const struct nvme *n, const struct tier_op *op)
     return false;
 }
 
-bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t block_no)
 {
     struct nvme *n = nvme__of(t);
     struct nvme_entry *e = nvme__entry(n, loc);
     const uint64_t pages = nvme__pages(e->bytes);
     struct tier_loc to;
-    MUST(e->state == NVME_E_LIVE && e->owner == owner);
+    MUST(e->state == NVME_E_LIVE && e->block_no == block_no);
     if ((e->flags & NVME_E_MOVING) != 0)
         return true;
     if (n->stopping || n->journal_error != 0 || n->keeps.n == NVME_KEEPS_MAX ||
@@ -34,7 +34,7 @@ bool nvme__keep(struct tier *t, struct tier_loc loc, uint32_t owner)
         return false;
     if (n->c.write_per_day != 0 && n->budget.tokens <= 0 && (e->flags & NVME_E_DURABLE) == 0)
         return false;
-    if (nvme__entry_new(n, e->bytes, owner, &to) < 0)
+    if (nvme__entry_new(n, e->bytes, block_no, &to) < 0)
         return false;
     e->flags |= NVME_E_MOVING;
     n->keeps.at[(n->keeps.head + n->keeps.n++) % NVME_KEEPS_MAX] = (struct nvme_keep){loc, to};
@@ -69,7 +69,7 @@ void nvme__keep_abandon(struct nvme *n, struct tier_loc from)
 static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
 {
     struct nvme_entry *e = nvme__entry(n, it->from);
-    const uint32_t owner = e->owner, seg = n->extent[e->extent].seg;
+    const uint32_t block_no = e->block_no, seg = n->extent[e->extent].seg;
     e->flags &= (uint8_t)~NVME_E_MOVING;
     const bool may = (e->flags & NVME_E_DURABLE) != 0 || n->stopping || status == -ENOSPC;
     if (may && !corrupt) {
@@ -83,7 +83,7 @@ static void stay(struct nvme *n, struct nvme_move *it, int status, bool corrupt)
     nvme__entry_free(n, it->from);
     n->m.blocks_lost++;
     if (n->tier.events.lost != NULL)
-        n->tier.events.lost(n->tier.events.ctx, owner, it->from);
+        n->tier.events.lost(n->tier.events.ctx, block_no, it->from);
 }
 
 /* Ends one move. False: the old place still has readers. */
@@ -100,16 +100,16 @@ static bool move_end(struct nvme *n, struct nvme_move *it, int status, bool corr
         return true;
     }
     struct nvme_entry *to = nvme__entry(n, it->op.loc);
-    const uint32_t owner = from->owner;
+    const uint32_t block_no = from->block_no;
     to->state = NVME_E_LIVE;
-    to->owner = owner;
+    to->block_no = block_no;
     if ((from->flags & NVME_E_DURABLE) == 0)
         nvme__make_ordinary(&n->tier, it->op.loc); /* core asked for that during the move */
     from->flags &= (uint8_t)~NVME_E_MOVING;
     nvme__entry_free(n, it->from);
     n->m.blocks_kept++;
     if (n->tier.events.moved != NULL)
-        n->tier.events.moved(n->tier.events.ctx, owner, it->from, it->op.loc);
+        n->tier.events.moved(n->tier.events.ctx, block_no, it->from, it->op.loc);
     return true;
 }
 

@@ -100,7 +100,7 @@ static void tell_lost(struct nvme *n)
         for (uint32_t id = x->first; id != NVME_NONE; id = next) {
             struct nvme_entry *e = &n->entry[id];
             const struct tier_loc loc = {id};
-            const uint32_t owner = e->owner;
+            const uint32_t block_no = e->block_no;
             next = e->next;
             if (e->state != NVME_E_LIVE || e->readers != 0)
                 continue;
@@ -109,7 +109,7 @@ static void tell_lost(struct nvme *n)
             nvme__entry_free(n, loc);
             n->m.blocks_lost++;
             if (n->tier.events.lost != NULL)
-                n->tier.events.lost(n->tier.events.ctx, owner, loc);
+                n->tier.events.lost(n->tier.events.ctx, block_no, loc);
             next = x->first; /* the callback may have freed others */
         }
         if (x->live == 0)

@@ -150,7 +150,7 @@ static void nvme_reclaim_begin(struct nvme *n, uint32_t seg)
 
 struct told {
     struct tier_loc loc;
-    uint32_t extent, owner;
+    uint32_t extent, block_no;
 };
 
 /* Collects blocks of which core was not told yet, in the extents from s->told on. */
@@ -165,7 +165,7 @@ static uint32_t collect(struct nvme *n, struct nvme_seg *s, uint32_t max, struct
                 continue;
             if (found == max)
                 return found;
-            ret[found++] = (struct told){{id}, e->extent, e->owner};
+            ret[found++] = (struct told){{id}, e->extent, e->block_no};
             e->flags |= NVME_E_TOLD;
         }
     }
@@ -185,7 +185,7 @@ static uint32_t nvme_reclaim_tell(struct nvme *n, struct nvme_seg *s, uint32_t m
         if (e->state != NVME_E_LIVE || e->extent != list[i].extent)
             continue;
         told++;
-        each(ctx, list[i].loc, list[i].owner);
+        each(ctx, list[i].loc, list[i].block_no);
     }
     return told;
 }

@@ -195,9 +195,9 @@ static void tell_block(struct recover *v, const struct nvme_candidate *c, uint32
     e->flags = found.label.durable ? NVME_E_DURABLE : 0;
     e->state = NVME_E_LIVE;
     nvme__entry_link(n, e, c->extent);
-    e->owner = v->r->block(v->r->ctx, &found);
-    if (e->owner >= NVME_NO_ROOM) {
-        if (e->owner == NVME_NO_ROOM)
+    e->block_no = v->r->block(v->r->ctx, &found);
+    if (e->block_no >= NVME_NO_ROOM) {
+        if (e->block_no == NVME_NO_ROOM)
             no_room_for(v, c, it);
         nvme__entry_free(n, found.loc);
         return;

@@ -216,7 +216,7 @@ static void move_finish(struct stack_move *m)
     if (m->state == MOVE_FAILED) {
         s->stats.failed++;
         move_abandon(m);
-        events->lost(events->ctx, m->what.owner, m->what.loc);
+        events->lost(events->ctx, m->what.block_no, m->what.loc);
         return;
     }
     move_leave(m);
@@ -248,7 +248,7 @@ static void stack_on_written(struct tier_op *op)
     below->ops->set_label(below, op);
     m->state = MOVE_LANDED;
     s->stats.demoted++;
-    events->moved(events->ctx, m->what.owner, m->what.loc, stack_loc(m->tier + 1, m->to));
+    events->moved(events->ctx, m->what.block_no, m->what.loc, stack_loc(m->tier + 1, m->to));
     move_finish(m);
 }
 
@@ -284,7 +284,7 @@ static bool stack_demote(struct tier *t, const struct tier_demotion *what)
         return false;
     struct tier *below = s->level[level + 1].tier;
     if (!below->storage->admits(below, what->bytes, 0) ||
-        below->ops->alloc(below, what->principal, what->bytes, (struct tier_loc){0}, what->owner,
+        below->ops->alloc(below, what->principal, what->bytes, (struct tier_loc){0}, what->block_no,
                           &m->to) != 0)
         return false;
     m->what = *what;
@@ -311,12 +311,12 @@ static bool stack_faster(const struct tier *t, struct tier_loc loc, uint32_t byt
 /* ---- room ---- */
 
 static int stack_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                       uint32_t owner, struct tier_loc *ret_loc)
+                       uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct tier *first = stack_of(t)->level[0].tier;
     const struct tier_loc there = loc_level(beside) == 0 ? beside : (struct tier_loc){0};
     struct tier_loc loc;
-    const int err = first->ops->alloc(first, principal, bytes, there, owner, &loc);
+    const int err = first->ops->alloc(first, principal, bytes, there, block_no, &loc);
     if (!err)
         *ret_loc = stack_loc(0, loc);
     return err;
@@ -470,10 +470,10 @@ struct stack_told {
     unsigned level;
 };
 
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     const struct stack_told *told = ctx;
-    told->each(told->ctx, stack_loc(told->level, loc), owner);
+    told->each(told->ctx, stack_loc(told->level, loc), block_no);
 }
 
 static uint32_t moves_idle(const struct stack *s)
@@ -499,11 +499,11 @@ static uint32_t stack_reclaim(struct tier *t, uint32_t max, tier_occupant_fn *ea
     return n;
 }
 
-static bool stack_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+static bool stack_keep(struct tier *t, struct tier_loc loc, uint32_t block_no)
 {
     struct stack *s = stack_of(t);
     struct tier *at = tier_at(s, loc);
-    return move_of(s, loc) || at->storage->keep(at, loc_below(loc), owner);
+    return move_of(s, loc) || at->storage->keep(at, loc_below(loc), block_no);
 }
 
 static void stack_make_ordinary(struct tier *t, struct tier_loc loc)
@@ -576,20 +576,20 @@ static void move_lose(const struct stack_level *l, struct tier_loc loc)
     m->freed = m->left = true;
 }
 
-static void stack_on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void stack_on_moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
     move_lose(l, from); /* the tier moved the block itself, so its demotion ends */
-    events->moved(events->ctx, owner, stack_loc(l->no, from), stack_loc(l->no, to));
+    events->moved(events->ctx, block_no, stack_loc(l->no, from), stack_loc(l->no, to));
 }
 
-static void stack_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void stack_on_lost(void *ctx, uint32_t block_no, struct tier_loc loc)
 {
     const struct stack_level *l = ctx;
     const struct tier_events *events = &l->stack->tier.events;
     move_lose(l, loc);
-    events->lost(events->ctx, owner, stack_loc(l->no, loc));
+    events->lost(events->ctx, block_no, stack_loc(l->no, loc));
 }
 
 static void stack_on_room(void *ctx)

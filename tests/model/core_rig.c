@@ -188,16 +188,16 @@ static uint32_t on_found(void *ctx, const struct tier_label *label, struct tier_
 {
     struct rig *r = ctx;
     struct core_found f = {.label = *label, .bytes = bytes_of(r, label), .loc = loc};
-    uint32_t owner = UINT32_MAX;
+    uint32_t block_no = UINT32_MAX;
     f.in_host = true;
-    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+    return core_recover(r->core, &f, &block_no) == 0 ? block_no : UINT32_MAX;
 }
 
 static uint32_t recover_kept(struct rig *r, const struct fake_kept *kept, struct tier_loc loc)
 {
     struct core_found f = {.label = kept->label, .bytes = kept->bytes, .loc = loc};
-    uint32_t owner = UINT32_MAX;
-    return core_recover(r->core, &f, &owner) == 0 ? owner : UINT32_MAX;
+    uint32_t block_no = UINT32_MAX;
+    return core_recover(r->core, &f, &block_no) == 0 ? block_no : UINT32_MAX;
 }
 
 static uint32_t on_kept(void *ctx, const struct fake_kept *kept)

@@ -14,7 +14,7 @@ struct slot {
     uint8_t state;
     bool wanted, told, keeping; /* of a region to be emptied; reported; to be moved */
     unsigned readers;
-    uint32_t owner, bytes;
+    uint32_t block_no, bytes;
     struct tier_label label;
     struct hash128 sum;
     uint8_t *mem;
@@ -45,7 +45,7 @@ static struct slot *slot_at(const struct fake_disk *f, struct tier_loc loc)
 }
 
 static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                      uint32_t owner, struct tier_loc *ret_loc)
+                      uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct fake_disk *f = of(t);
     MUST(principal != 0 && bytes != 0 && beside.id <= f->cfg.slots);
@@ -57,7 +57,7 @@ static int disk_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
         if (s->state != SLOT_FREE || s->wanted)
             continue;
         f->next = at + 1;
-        *s = (struct slot){.state = SLOT_TAKEN, .owner = owner, .bytes = bytes};
+        *s = (struct slot){.state = SLOT_TAKEN, .block_no = block_no, .bytes = bytes};
         s->mem = calloc(1, bytes);
         MUST(s->mem != NULL);
         *ret_loc = (struct tier_loc){at + 1};
@@ -196,15 +196,15 @@ static uint32_t disk_reclaim(struct tier *t, uint32_t max, tier_occupant_fn *eac
             continue;
         s->told = true;
         n++;
-        each(ctx, (struct tier_loc){i + 1}, s->owner);
+        each(ctx, (struct tier_loc){i + 1}, s->block_no);
     }
     return n;
 }
 
-static bool disk_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+static bool disk_keep(struct tier *t, struct tier_loc loc, uint32_t block_no)
 {
     struct slot *s = slot_at(of(t), loc);
-    MUST(s->state == SLOT_PUBLISHED && s->owner == owner);
+    MUST(s->state == SLOT_PUBLISHED && s->block_no == block_no);
     if (!of(t)->keep || of(t)->out)
         return false;
     s->keeping = true;
@@ -250,11 +250,11 @@ static const struct tier_storage_ops disk_storage_ops = {
 
 static void slot_lose(struct fake_disk *f, struct slot *s)
 {
-    const uint32_t owner = s->owner, at = (uint32_t)(s - f->slot);
+    const uint32_t block_no = s->block_no, at = (uint32_t)(s - f->slot);
     f->lost = true;
     slot_free(s);
     region_settle(f, at);
-    f->tier.events.lost(f->tier.events.ctx, owner, (struct tier_loc){at + 1});
+    f->tier.events.lost(f->tier.events.ctx, block_no, (struct tier_loc){at + 1});
 }
 
 /* A kept slot finds new room, or is lost. */
@@ -265,8 +265,8 @@ static void move_one(struct fake_disk *f, uint32_t at, bool fails)
     if (s->readers > 0 || f->out)
         return;
     s->keeping = false;
-    const uint32_t owner = s->owner;
-    if (fails || disk_alloc(&f->tier, 1, s->bytes, (struct tier_loc){0}, owner, &to) != 0) {
+    const uint32_t block_no = s->block_no;
+    if (fails || disk_alloc(&f->tier, 1, s->bytes, (struct tier_loc){0}, block_no, &to) != 0) {
         slot_lose(f, s);
         return;
     }
@@ -277,7 +277,7 @@ static void move_one(struct fake_disk *f, uint32_t at, bool fails)
     d->sum = s->sum;
     slot_free(s);
     region_settle(f, at);
-    f->tier.events.moved(f->tier.events.ctx, owner, from, to);
+    f->tier.events.moved(f->tier.events.ctx, block_no, from, to);
 }
 
 unsigned fake_disk_run(struct fake_disk *f, unsigned n, unsigned fail_pct)
@@ -427,8 +427,8 @@ void fake_disk_each(struct fake_disk *f, fake_kept_fn *fn, void *ctx)
         if (s->state == SLOT_FREE)
             continue;
         const struct fake_kept kept = {.label = s->label, .bytes = s->bytes, .loc = {i + 1}};
-        s->owner = fn(ctx, &kept);
-        if (s->owner == UINT32_MAX)
+        s->block_no = fn(ctx, &kept);
+        if (s->block_no == UINT32_MAX)
             slot_free(s);
     }
 }

@@ -63,7 +63,7 @@ struct fake_kept {
     uint32_t bytes;
     struct tier_loc loc;
 };
-/* Called after a restart for each stored slot. Returns its new owner; UINT32_MAX: the slot is
+/* Called after a restart for each stored slot. Returns its new block_no; UINT32_MAX: the slot is
  * freed. */
 typedef uint32_t fake_kept_fn(void *ctx, const struct fake_kept *kept);
 void fake_disk_each(struct fake_disk *f, fake_kept_fn *fn, void *ctx);

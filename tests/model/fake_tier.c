@@ -13,7 +13,7 @@ enum slot_state { SLOT_FREE, SLOT_TAKEN, SLOT_WRITING, SLOT_WRITTEN, SLOT_PUBLIS
 struct slot {
     uint8_t state;
     unsigned readers; /* verifications in flight */
-    uint32_t owner;
+    uint32_t block_no;
     uint64_t gen;
     struct tier_label label;
     struct hash128 sum;
@@ -107,7 +107,7 @@ static struct region *region_for(struct fake_tier *f, uint32_t principal, uint32
 }
 
 static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                      uint32_t owner, struct tier_loc *ret_loc)
+                      uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct fake_tier *f = of(t);
     uint32_t slot_bytes = slot_bytes_of(f, bytes);
@@ -121,7 +121,7 @@ static int fake_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct
     while (g->slot[s].state != SLOT_FREE)
         s++;
     g->slot[s].state = SLOT_TAKEN;
-    g->slot[s].owner = owner;
+    g->slot[s].block_no = block_no;
     g->used++;
     *ret_loc = (struct tier_loc){(uint32_t)(g - f->region) * SLOTS_MAX + s + 1};
     return 0;
@@ -188,7 +188,7 @@ static struct slot *shift_to(struct fake_tier *f, const struct region *from,
             const struct tier_loc loc = {i * SLOTS_MAX + n + 1};
             struct slot *s = &g->slot[n];
             const bool free = s->state == SLOT_FREE;
-            if ((best != NULL && !free) || (!free && !want->may_move(want->ctx, loc, s->owner)))
+            if ((best != NULL && !free) || (!free && !want->may_move(want->ctx, loc, s->block_no)))
                 continue;
             *ret_loc = loc;
             best = s;
@@ -230,7 +230,7 @@ static int fake_shift(struct tier *t, struct tier_loc loc, const struct tier_shi
         return KVC_E_NO_ROOM;
     (void)slot_at(f, at, &h);
     const bool free = to->state == SLOT_FREE;
-    const uint32_t other = to->owner;
+    const uint32_t other = to->block_no;
     slots_exchange(g, s, h, to);
     if (free) {
         h->used++;
@@ -268,7 +268,7 @@ static uint32_t fake_evacuate(struct tier *t, uint32_t principal, uint32_t bytes
         if (best->slot[s].state == SLOT_FREE)
             continue;
         n++;
-        each(ctx, (struct tier_loc){first + s}, best->slot[s].owner);
+        each(ctx, (struct tier_loc){first + s}, best->slot[s].block_no);
     }
     return n;
 }
@@ -533,11 +533,11 @@ void fake_tier_each(struct fake_tier *f, fake_found_fn *fn, void *ctx)
             struct slot *s = &g->slot[n];
             struct tier_loc loc = {i * SLOTS_MAX + n + 1};
             if (s->state == SLOT_PUBLISHED)
-                s->owner = fn(ctx, &s->label, loc);
+                s->block_no = fn(ctx, &s->label, loc);
             else if (s->state != SLOT_FREE)
-                s->state = SLOT_TAKEN, s->owner = UINT32_MAX;
+                s->state = SLOT_TAKEN, s->block_no = UINT32_MAX;
             s->readers = 0;
-            if (s->state != SLOT_FREE && s->owner == UINT32_MAX)
+            if (s->state != SLOT_FREE && s->block_no == UINT32_MAX)
                 fake_free(&f->tier, loc);
         }
     }

@@ -64,7 +64,7 @@ bool fake_tier_label(const struct fake_tier *f, const struct tier_view *view,
 void fake_tier_flip(struct fake_tier *f, const struct tier_view *view, uint32_t at);
 /* Simulates the death of the process: operations in flight have no effect. */
 void fake_tier_crash(struct fake_tier *f);
-/* Called after fake_tier_crash() for each slot. Returns its new owner; UINT32_MAX: the slot is
+/* Called after fake_tier_crash() for each slot. Returns its new block_no; UINT32_MAX: the slot is
  * freed. */
 typedef uint32_t fake_found_fn(void *ctx, const struct tier_label *label, struct tier_loc loc);
 void fake_tier_each(struct fake_tier *f, fake_found_fn *fn, void *ctx);

@@ -13,7 +13,7 @@ struct slot {
     enum slot_state state;
     bool told; /* reported by reclaim() */
     unsigned inflight;
-    uint32_t owner, bytes;
+    uint32_t block_no, bytes;
     uint64_t serial; /* order of what was stored */
     struct hash128 sum;
     unsigned char *mem;
@@ -39,7 +39,7 @@ static struct slot *slot_at(const struct memory_storage *m, struct tier_loc loc)
 }
 
 static int memory_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                        uint32_t owner, struct tier_loc *ret_loc)
+                        uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct memory_storage *m = of(t);
     MUST(principal != 0 && bytes != 0 && beside.id <= m->slots);
@@ -47,7 +47,7 @@ static int memory_alloc(struct tier *t, uint32_t principal, uint32_t bytes, stru
         if (m->slot[i].state != SLOT_FREE)
             continue;
         m->slot[i] = (struct slot){
-            .state = SLOT_TAKEN, .owner = owner, .bytes = bytes, .mem = malloc(bytes)};
+            .state = SLOT_TAKEN, .block_no = block_no, .bytes = bytes, .mem = malloc(bytes)};
         MUST(m->slot[i].mem != NULL);
         m->used++;
         *ret_loc = (struct tier_loc){i + 1};
@@ -167,15 +167,15 @@ static uint32_t memory_reclaim(struct tier *t, uint32_t max, tier_occupant_fn *e
     const uint32_t most = m->slots - m->slots / 8, stay = m->used - leaving;
     for (struct slot *s; n < max && stay > most + n && (s = slot_oldest(m)) != NULL; n++) {
         s->told = true;
-        each(ctx, (struct tier_loc){(uint32_t)(s - m->slot) + 1}, s->owner);
+        each(ctx, (struct tier_loc){(uint32_t)(s - m->slot) + 1}, s->block_no);
     }
     return n;
 }
 
 /* It moves nothing within itself. */
-static bool memory_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+static bool memory_keep(struct tier *t, struct tier_loc loc, uint32_t block_no)
 {
-    MUST(slot_at(of(t), loc)->owner == owner);
+    MUST(slot_at(of(t), loc)->block_no == block_no);
     return false;
 }
 

@@ -252,49 +252,49 @@ static void confirm(struct sim *s)
     s->rig.tier->storage->confirm_frees(s->rig.tier, &x->op);
 }
 
-static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct sim *s = ctx;
-    struct sim_thing *t = &s->thing[owner];
+    struct sim_thing *t = &s->thing[block_no];
     if (t->state != SIM_LIVE || t->loc.id != loc.id)
-        sim_fail(s, "reclaim names block %u, which is not there", owner);
-    sim_told(s, owner, t->version, SIM_IN_THE_WAY);
+        sim_fail(s, "reclaim names block %u, which is not there", block_no);
+    sim_told(s, block_no, t->version, SIM_IN_THE_WAY);
     if (t->durable || below(s, 2) == 0) {
-        t->moving = s->rig.tier->storage->keep(s->rig.tier, loc, owner);
+        t->moving = s->rig.tier->storage->keep(s->rig.tier, loc, block_no);
         if (t->moving || t->durable)
             return;
     }
-    drop(s, owner);
+    drop(s, block_no);
     if (below(s, 4) == 0)
         drop(s, 1 + below(s, SIM_IDS - 1)); /* what builds on it */
 }
 
-static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void on_moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     struct sim *s = ctx;
-    struct sim_thing *t = &s->thing[owner];
+    struct sim_thing *t = &s->thing[block_no];
     if (s->dying)
         return;
     if (t->state != SIM_LIVE || t->loc.id != from.id || !t->moving || t->ops != 0)
-        sim_fail(s, "block %u was moved, which was not to be", owner);
-    sim_told(s, owner, t->version, SIM_MOVED);
+        sim_fail(s, "block %u was moved, which was not to be", block_no);
+    sim_told(s, block_no, t->version, SIM_MOVED);
     t->loc = to;
     t->moving = false;
     t->moved = true;
     s->totals->kept++;
 }
 
-static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void on_lost(void *ctx, uint32_t block_no, struct tier_loc loc)
 {
     struct sim *s = ctx;
-    struct sim_thing *t = &s->thing[owner];
+    struct sim_thing *t = &s->thing[block_no];
     if (s->dying)
         return;
     if (t->state != SIM_LIVE || t->loc.id != loc.id || t->ops != 0)
-        sim_fail(s, "block %u was lost that is not there, or in use", owner);
+        sim_fail(s, "block %u was lost that is not there, or in use", block_no);
     if (t->durable && !s->misdirects)
-        sim_fail(s, "block %u was promised and is lost", owner);
-    sim_told(s, owner, t->version, SIM_LOST);
+        sim_fail(s, "block %u was promised and is lost", block_no);
+    sim_told(s, block_no, t->version, SIM_LOST);
     t->state = SIM_ABSENT;
     t->durable = t->moving = false;
     s->totals->lost++;
@@ -378,7 +378,7 @@ static bool start_badly(struct sim *s)
     return false;
 }
 
-/* Owners are ids; the rig gave numbers of its own. */
+/* A block_no is an id; the rig gave numbers of its own. */
 static bool open_store(struct sim *s, bool clean)
 {
     for (unsigned i = 0; i < 3 && below(s, 4) == 0; i++)

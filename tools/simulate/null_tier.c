@@ -13,7 +13,7 @@
 enum place_state { PLACE_FREE, PLACE_TAKEN, PLACE_KEPT };
 
 struct place {
-    uint32_t owner;
+    uint32_t block_no;
     uint8_t state; /* enum place_state */
 };
 
@@ -110,13 +110,13 @@ static unsigned ops_run(struct null_tier *n)
 /* ---- memory ---- */
 
 static int host_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                      uint32_t owner, struct tier_loc *ret_loc)
+                      uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct null_tier *n = of(t);
     (void)principal;
     (void)bytes;
     (void)beside;
-    (void)owner;
+    (void)block_no;
     if (n->used == n->slots)
         return KVC_E_NO_ROOM;
     n->used++;
@@ -225,7 +225,7 @@ static bool log_advance(struct null_tier *n)
 }
 
 static int log_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                     uint32_t owner, struct tier_loc *ret_loc)
+                     uint32_t block_no, struct tier_loc *ret_loc)
 {
     struct null_tier *n = of(t);
     struct log *l = &n->log;
@@ -239,7 +239,7 @@ static int log_alloc(struct tier *t, uint32_t principal, uint32_t bytes, struct 
             return KVC_E_BUSY;
         }
     const uint32_t at = l->head++;
-    l->place[at] = (struct place){.owner = owner, .state = PLACE_TAKEN};
+    l->place[at] = (struct place){.block_no = block_no, .state = PLACE_TAKEN};
     l->live[at / l->segment]++;
     l->budget -= l->bounded ? bytes : 0;
     l->written.first++;
@@ -294,16 +294,16 @@ static uint32_t log_reclaim(struct tier *t, uint32_t max, tier_occupant_fn *each
         if (l->place[l->told].state != PLACE_TAKEN)
             continue;
         told++;
-        each(ctx, (struct tier_loc){l->told + 1}, l->place[l->told].owner);
+        each(ctx, (struct tier_loc){l->told + 1}, l->place[l->told].block_no);
     }
     return told;
 }
 
-static bool log_keep(struct tier *t, struct tier_loc loc, uint32_t owner)
+static bool log_keep(struct tier *t, struct tier_loc loc, uint32_t block_no)
 {
     struct null_tier *n = of(t);
     struct log *l = &n->log;
-    (void)owner;
+    (void)block_no;
     if (l->vain >= VAIN_MAX || (l->bounded && l->budget < n->bytes))
         return false;
     l->budget -= l->bounded ? n->bytes : 0;
@@ -326,11 +326,11 @@ static unsigned log_settle(struct null_tier *n)
     for (uint32_t i = begin; i < end; i++) {
         if (l->place[i].state != PLACE_KEPT)
             continue;
-        const uint32_t owner = l->place[i].owner;
+        const uint32_t block_no = l->place[i].block_no;
         l->place[i].state = PLACE_FREE;
-        l->place[to] = (struct place){.owner = owner, .state = PLACE_TAKEN};
+        l->place[to] = (struct place){.block_no = block_no, .state = PLACE_TAKEN};
         if (to++ != i)
-            n->tier.events.moved(n->tier.events.ctx, owner, (struct tier_loc){i + 1},
+            n->tier.events.moved(n->tier.events.ctx, block_no, (struct tier_loc){i + 1},
                                  (struct tier_loc){to});
     }
     l->written.again += to - begin;

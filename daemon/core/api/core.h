@@ -136,12 +136,12 @@ struct core_found {
 /* core_recover() of a block with this label follows soon: prefetches what it reads. */
 void core_recover_soon(const struct core *c, const struct tier_label *label);
 /* Recovers one shard of a block of the run before, found in one tier. The order of calls does not
- * matter. 0, and the number of the block's record in *ret_owner, by which the tier names the block
- * from now on. After an error the tier frees what is at loc. KVC_E_GONE: there is no such namespace
- * or group, or its blocks have another size; KVC_E_FULL: the index is full; KVC_E_TOO_LARGE. A copy
- * found in host memory is checked at its first use. */
+ * matter. 0, and the number of the block's record in *ret_block_no, by which the tier names the
+ * block from now on. After an error the tier frees what is at loc. KVC_E_GONE: there is no such
+ * namespace or group, or its blocks have another size; KVC_E_FULL: the index is full;
+ * KVC_E_TOO_LARGE. A copy found in host memory is checked at its first use. */
 KVC_WARN_UNUSED int core_recover(struct core *c, const struct core_found *found,
-                                 uint32_t *ret_owner);
+                                 uint32_t *ret_block_no);
 /* Ends recovery, after the last core_recover(): chains are linked; blocks without their ancestors,
  * or without all their shards, are removed. Returns the number of blocks that remain. */
 uint32_t core_recover_end(struct core *c);

@@ -239,21 +239,21 @@ struct shift {
     const struct block *block;
 };
 
-static bool may_move(void *ctx, struct tier_loc loc, uint32_t owner)
+static bool may_move(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     const struct shift *s = ctx;
     struct core *c = s->core;
-    const struct block *b = &c->blocks[owner];
+    const struct block *b = &c->blocks[block_no];
     (void)loc;
     return b != s->block && b->state == BLOCK_PRESENT && copy_there(b, CORE_HOST) &&
            !block_in_use(c, b) && unevictable_of(c, b) == 0;
 }
 
-static void has_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void has_moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     const struct shift *s = ctx;
     struct core *c = s->core;
-    struct block *b = &c->blocks[owner];
+    struct block *b = &c->blocks[block_no];
     if (!(b->flags & BLOCK_F_PARTS)) {
         MUST(b->where == from.id);
         b->where = to.id;

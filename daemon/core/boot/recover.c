@@ -100,7 +100,7 @@ void core_recover_soon(const struct core *c, const struct tier_label *label)
         index_prefetch(c, index_hash(c, c->mod.recovery->ns, label->group, label->key.b));
 }
 
-int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner)
+int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_block_no)
 {
     if (!c->mod.recovery)
         c->mod.recovery = core__pages(recover_bytes(c));
@@ -135,7 +135,7 @@ int core_recover(struct core *c, const struct core_found *f, uint32_t *ret_owner
     const uint32_t used = core__stamp(c) - (f->age_ms >> CORE_AGE_SHIFT);
     if ((int32_t)(used - b->used) > 0)
         b->used = used;
-    *ret_owner = block_no(c, b);
+    *ret_block_no = block_no(c, b);
     return 0;
 }
 

@@ -256,11 +256,11 @@ static int hbm_copy_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain
     return 0;
 }
 
-static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct core *c = ctx;
-    struct hbm_copy *e = hbm_copy_at(c, owner);
-    if (e && e->loc.id == loc.id && can_go(c, owner))
+    struct hbm_copy *e = hbm_copy_at(c, block_no);
+    if (e && e->loc.id == loc.id && can_go(c, block_no))
         hbm_copy_drop(c, e);
 }
 
@@ -277,7 +277,7 @@ static int slot_beside(struct core *c, struct hbm_device *dev, const struct bloc
     struct hbm_ask n = {.ask = {.tier = dev->device->slots,
                                 .principal = block_ns(c, b)->principal,
                                 .bytes = block_group(c, b)->block_bytes,
-                                .owner = no,
+                                .block_no = no,
                                 .beside = beside,
                                 .make = hbm_copy_make,
                                 .evacuate = hbm_copy_evacuate},

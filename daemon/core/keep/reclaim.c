@@ -175,7 +175,7 @@ static bool reclaim_demote(struct core *c, struct tier_loc loc, uint32_t no, uin
     struct tier *disk = c->cfg.tier[CORE_STORAGE];
     const struct block *b = &c->blocks[no];
     const struct tier_demotion what = {.loc = loc,
-                                       .owner = no,
+                                       .block_no = no,
                                        .principal = block_ns(c, b)->principal,
                                        .bytes = block_group(c, b)->block_bytes,
                                        .label = block_label(c, b, shard),
@@ -221,9 +221,9 @@ static void reclaim_one(struct core *c, struct tier_loc loc, uint32_t no)
     block_kill_tree(c, b, KVC_MISS_EVICTED);
 }
 
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
-    reclaim_one(ctx, loc, owner);
+    reclaim_one(ctx, loc, block_no);
 }
 
 static void stuck_again(struct core *c)
@@ -255,19 +255,19 @@ bool reclaim_step(struct core *c)
 
 /* ---- events of storage ---- */
 
-static void reclaim_on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void reclaim_on_moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     struct core *c = ctx;
-    struct block *b = &c->blocks[owner];
+    struct block *b = &c->blocks[block_no];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, from, &shard));
     copy_set_loc(c, b, CORE_STORAGE, shard, to);
 }
 
-static void reclaim_on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void reclaim_on_lost(void *ctx, uint32_t block_no, struct tier_loc loc)
 {
     struct core *c = ctx;
-    struct block *b = &c->blocks[owner];
+    struct block *b = &c->blocks[block_no];
     uint32_t shard;
     MUST(b->state != BLOCK_FREE && has_loc(c, b, loc, &shard));
     copy_set_loc(c, b, CORE_STORAGE, shard, (struct tier_loc){0});

@@ -16,7 +16,7 @@ int slot_take(struct core *c, struct slot_ask *ask, struct tier_loc *ret_loc)
     for (;;) {
         int err = ask->may ? ask->may(c, ask) : 0;
         if (!err)
-            err = t->ops->alloc(t, ask->principal, ask->bytes, ask->beside, ask->owner, ret_loc);
+            err = t->ops->alloc(t, ask->principal, ask->bytes, ask->beside, ask->block_no, ret_loc);
         if (err != KVC_E_NO_ROOM)
             return err;
         if (in_vain >= ROOM_PATIENCE && !has_evacuated) {
@@ -51,18 +51,18 @@ static int host_may(struct core *c, struct slot_ask *ask)
     return quota_room(c, host_of(ask)->ns, ask->bytes, host_of(ask)->w);
 }
 
-static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void evacuate_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     const struct host_ask *h = ctx;
     struct core *c = h->core;
-    struct block *b = &c->blocks[owner];
+    struct block *b = &c->blocks[block_no];
     (void)loc;
     if (!(b->flags & BLOCK_F_LINKED) || b->host_pins > 0 ||
         retain_protects(c->retain, block_ns(c, b)->account, h->ns->account, CORE_HOST,
                         block_bytes(c, b)))
         return;
     if (!block_on_disk(b) || !copy_there(b, CORE_HOST)) {
-        evict_tree(c, owner, &c->m.blocks_evicted);
+        evict_tree(c, block_no, &c->m.blocks_evicted);
     } else if (!block_in_use(c, b)) {
         c->m.blocks_left++;
         host_drop(c, b);
@@ -152,7 +152,7 @@ int host_take(struct core *c, const struct block *b, struct alloc_request *w,
     struct host_ask h = {.ask = {.tier = c->cfg.tier[CORE_HOST],
                                  .principal = ns->principal,
                                  .bytes = block_group(c, b)->block_bytes,
-                                 .owner = block_no(c, b),
+                                 .block_no = block_no(c, b),
                                  .beside = w->beside,
                                  .may = host_may,
                                  .make = host_make,

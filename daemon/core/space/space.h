@@ -60,7 +60,7 @@ void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 struct slot_ask {
     struct tier *tier;
     uint32_t principal, bytes;
-    uint32_t owner;         /* number of the record, or of the HBM copy, that gets the slot */
+    uint32_t block_no;      /* of the record, or of the HBM copy, that gets the slot */
     struct tier_loc beside; /* the slot is taken beside this location, if there is room */
     /* Whether a slot may be taken: 0, or an error. Called before each try; NULL: it always may. */
     int (*may)(struct core *c, struct slot_ask *ask);

@@ -108,20 +108,20 @@ struct tier_stats {
 struct tier;
 
 /* Called by evacuate() and reclaim() for each occupied location that they want emptied. */
-typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t owner);
+typedef void(tier_occupant_fn)(void *ctx, struct tier_loc loc, uint32_t block_no);
 
 /* What shift() asks and tells core. may_move: whether the content of loc may get another place.
- * moved: the content of `from`, which belongs to `owner`, is at `to` now. */
+ * moved: the content of `from`, which is of block `block_no`, is at `to` now. */
 struct tier_shift {
     void *ctx;
-    bool (*may_move)(void *ctx, struct tier_loc loc, uint32_t owner);
-    void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
+    bool (*may_move)(void *ctx, struct tier_loc loc, uint32_t block_no);
+    void (*moved)(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to);
 };
 
 /* A block that must go down to slower storage, described as for a PUT. */
 struct tier_demotion {
     struct tier_loc loc;
-    uint32_t owner, principal;
+    uint32_t block_no, principal;
     uint32_t bytes; /* of payload */
     struct tier_label label;
     uint64_t deadline_ns;
@@ -131,12 +131,13 @@ struct tier_demotion {
 struct tier_ops {
     const char *name;
     /* Room of `bytes` for `principal`, next to `beside` where that can be (beside.id 0 = anywhere);
-     * `owner` is core's block index, given back by evacuate. 0; KVC_E_NO_ROOM (evict something of
-     * the tier and try again); KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is coming by itself, and
-     * nothing should be evicted for it: of storage, events.room tells; of a device, workers are to
-     * unmap a chunk first); KVC_E_TIER (all of it is out of service, and evicting helps nobody). */
+     * `block_no` is core's number of the content, which evacuate gives back: of the block's record,
+     * or of the copy on a device. 0; KVC_E_NO_ROOM (evict something of the tier and try again);
+     * KVC_E_TOO_LARGE (never); KVC_E_BUSY (room is coming by itself, and nothing should be evicted
+     * for it: of storage, events.room tells; of a device, workers are to unmap a chunk first);
+     * KVC_E_TIER (all of it is out of service, and evicting helps nobody). */
     int (*alloc)(struct tier *t, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                 uint32_t owner, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
+                 uint32_t block_no, struct tier_loc *ret_loc) KVC_WARN_UNUSED;
     /* Gives room back. From this call on the slot's generation differs, so a late reader sees
      * KVC_STALE. No operation may be in flight on loc. */
     void (*free)(struct tier *t, struct tier_loc loc);
@@ -211,7 +212,7 @@ struct tier_storage_ops {
      * end is events.moved or events.lost. Until then loc can be read as before, and core may free()
      * it, which ends the move without an event. false: it cannot move (no budget, no room, path
      * taken out), and core then frees it. */
-    bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t owner);
+    bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t block_no);
     /* As keep(), but to slower storage behind this tier, for an occupant that is not worth its
      * place. NULL: no storage is behind it. */
     bool (*demote)(struct tier *t, const struct tier_demotion *what);
@@ -249,11 +250,11 @@ struct tier_events {
     bool (*stays)(void *ctx, uint32_t region);
     /* keep() or demote() has succeeded: the block is at `to` now, and core must not use `from` any
      * more. After demote(), reads of `from` in flight still get the block. */
-    void (*moved)(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to);
+    void (*moved)(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to);
     /* The block at loc is lost (a failed fsync, a path that lost its data, a failed keep()). The
      * tier has freed loc; core calls nothing for it. Core's operations on loc have ended before,
      * with -EIO. */
-    void (*lost)(void *ctx, uint32_t owner, struct tier_loc loc);
+    void (*lost)(void *ctx, uint32_t block_no, struct tier_loc loc);
     /* Room or write budget has grown, or a path is back in service. */
     void (*room)(void *ctx);
 };

@@ -110,23 +110,23 @@ static struct core_found found(uint32_t chain, uint32_t i, uint32_t loc)
 CASE(what_does_not_fit_is_not_taken)
 {
     begin(64);
-    uint32_t owner = 77;
+    uint32_t block_no = 77;
     struct core_found f = found(1, 0, 1);
     f.label.print++;
-    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &block_no), KVC_E_GONE);
     f = found(1, 0, 1);
     f.bytes = 65;
-    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &block_no), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.group = 1;
-    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &block_no), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.shard = 1;
-    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
+    ck_assert_int_eq(core_recover(r.core, &f, &block_no), KVC_E_GONE);
     f = found(1, 0, 1);
     f.label.tokens = 9;
-    ck_assert_int_eq(core_recover(r.core, &f, &owner), KVC_E_GONE);
-    ck_assert_uint_eq(owner, 77);
+    ck_assert_int_eq(core_recover(r.core, &f, &block_no), KVC_E_GONE);
+    ck_assert_uint_eq(block_no, 77);
     ck_assert_uint_eq(core_recover_end(r.core), 0);
 }
 
@@ -154,10 +154,10 @@ CASE_EACH(a_million_blocks, 2)
         f[i] = f[k];
         f[k] = x;
     }
-    uint32_t owner, refused = 0;
+    uint32_t block_no, refused = 0;
     const double t0 = seconds();
     for (uint32_t i = 0; i < N; i++)
-        refused += core_recover(r.core, &f[i], &owner) != 0;
+        refused += core_recover(r.core, &f[i], &block_no) != 0;
     const double t1 = seconds();
     ck_assert_uint_eq(core_recover_end(r.core), N);
     const double t2 = seconds();

@@ -178,10 +178,10 @@ static void on_ended(struct tier_op *op)
     ended++;
 }
 
-static void on_told(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void on_told(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     (void)ctx;
-    (void)owner;
+    (void)block_no;
     (void)from;
     where = to;
     told++;
@@ -359,7 +359,7 @@ static void demotion_begin(void)
     ck_assert_uint_eq(ended, 1);
     tier->ops->set_label(tier, &put);
     const struct tier_demotion what = {.loc = put.loc,
-                                       .owner = 5,
+                                       .block_no = 5,
                                        .principal = 1,
                                        .bytes = sizeof bytes,
                                        .label = {.print = 1},

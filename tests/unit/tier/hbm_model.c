@@ -371,12 +371,12 @@ static void slot_free(struct model *m, struct slot *s)
     *s = (struct slot){0};
 }
 
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct model *m = ctx;
-    ck_assert_uint_eq(m->slot[owner].loc.id, loc.id);
-    if (m->slot[owner].busy == 0)
-        slot_free(m, &m->slot[owner]);
+    ck_assert_uint_eq(m->slot[block_no].loc.id, loc.id);
+    if (m->slot[block_no].busy == 0)
+        slot_free(m, &m->slot[block_no]);
 }
 
 static void act_alloc(struct model *m)
@@ -389,12 +389,12 @@ static void act_alloc(struct model *m)
         s = m->slot[i].used ? NULL : &m->slot[i];
     if (s == NULL)
         return;
-    const uint32_t owner = (uint32_t)(s - m->slot);
+    const uint32_t block_no = (uint32_t)(s - m->slot);
     struct tier_loc loc;
-    int err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
+    int err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, block_no, &loc);
     if (err == KVC_E_NO_ROOM &&
         m->r.t->memory->evacuate(m->r.t, principal, bytes, false, on_occupant, m) > 0)
-        err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, owner, &loc);
+        err = m->r.t->ops->alloc(m->r.t, principal, bytes, (struct tier_loc){0}, block_no, &loc);
     if (err < 0) {
         ck_assert(err == KVC_E_NO_ROOM || err == KVC_E_BUSY);
         m->n.busy += err == KVC_E_BUSY;

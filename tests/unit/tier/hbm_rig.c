@@ -365,10 +365,10 @@ void rig_free_all(struct rig *r, struct rig_victims *v)
         r->t->ops->free(r->t, v->loc[--v->n]);
 }
 
-static void on_occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct rig_victims *v = ctx;
-    (void)owner;
+    (void)block_no;
     v->loc[v->n++] = loc;
 }
 

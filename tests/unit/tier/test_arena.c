@@ -299,26 +299,26 @@ CASE_DIES(freeing_what_is_not_handed_out_aborts, 6)
 
 struct evictor {
     struct arena *a;
-    struct tier_loc *locs; /* zeroed as they are freed; owner is the index */
+    struct tier_loc *locs; /* zeroed as they are freed; block_no is the index */
     uint32_t calls;
-    uint32_t spare; /* an owner that stays; UINT32_MAX: none */
+    uint32_t spare; /* number of the block that stays; UINT32_MAX: none */
 };
 
-static void evict(void *ctx, struct tier_loc loc, uint32_t owner)
+static void evict(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct evictor *e = ctx;
     e->calls++;
-    ck_assert_uint_eq(e->locs[owner].id, loc.id);
-    if (owner == e->spare)
+    ck_assert_uint_eq(e->locs[block_no].id, loc.id);
+    if (block_no == e->spare)
         return;
-    e->locs[owner].id = 0;
+    e->locs[block_no].id = 0;
     arena_free(e->a, loc);
 }
 
-static void count_only(void *ctx, struct tier_loc loc, uint32_t owner)
+static void count_only(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)loc;
-    (void)owner;
+    (void)block_no;
     ++*(uint32_t *)ctx;
 }
 
@@ -412,9 +412,9 @@ CASE(evacuation_has_nothing_to_do_when_only_the_limit_is_in_the_way)
     arena_destroy(&a);
 }
 
-static void note(void *ctx, struct tier_loc loc, uint32_t owner)
+static void note(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
-    (void)owner;
+    (void)block_no;
     *(struct tier_loc *)ctx = loc;
 }
 

@@ -15,9 +15,9 @@
 
 static uint32_t told;
 
-static void free_it(void *ctx, struct tier_loc loc, uint32_t owner)
+static void free_it(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
-    ck_assert_uint_eq(owner, 7);
+    ck_assert_uint_eq(block_no, 7);
     told++;
     arena_free(ctx, loc);
 }
@@ -62,11 +62,11 @@ CASE(a_chunk_that_is_cut_is_emptied_and_replaced)
     kept_end(&k);
 }
 
-static void keep_it(void *ctx, struct tier_loc loc, uint32_t owner)
+static void keep_it(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)ctx;
     (void)loc;
-    (void)owner;
+    (void)block_no;
     told++;
 }
 

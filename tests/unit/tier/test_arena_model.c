@@ -30,7 +30,7 @@ struct live {
 
 struct model {
     struct arena *a;
-    struct live live[LIVE_MAX]; /* owner is the index */
+    struct live live[LIVE_MAX]; /* block_no is the index */
     uint32_t order[LIVE_MAX];   /* indices in use */
     uint32_t n;
     uint32_t free[LIVE_MAX];
@@ -99,16 +99,16 @@ static void drop(struct model *m, uint32_t i)
     m->free[m->nfree++] = i;
 }
 
-static void drain_each(void *ctx, struct tier_loc loc, uint32_t owner)
+static void drain_each(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct model *m = ctx;
-    ck_assert(m->live[owner].used);
-    ck_assert_uint_eq(m->live[owner].loc.id, loc.id);
-    if (m->live[owner].leased) {
+    ck_assert(m->live[block_no].used);
+    ck_assert_uint_eq(m->live[block_no].loc.id, loc.id);
+    if (m->live[block_no].leased) {
         m->kept++;
         return;
     }
-    drop(m, owner);
+    drop(m, block_no);
     /* Core evicts subtrees: others may go as well. */
     if (m->n > 0 && below(m, 4) == 0 && !m->live[m->order[0]].leased)
         drop(m, m->order[0]);
@@ -129,12 +129,12 @@ static uint32_t victim(struct model *m)
 /* As core makes room: victims in the policy's order, and a region is emptied when too many were
  * evicted in vain. */
 static int take_room(struct model *m, uint32_t principal, uint32_t bytes, struct tier_loc beside,
-                     uint32_t owner, struct tier_loc *ret_loc)
+                     uint32_t block_no, struct tier_loc *ret_loc)
 {
     uint32_t in_vain = 0;
     bool emptied = false;
     for (;;) {
-        const int err = arena_alloc(m->a, principal, bytes, beside, owner, ret_loc);
+        const int err = arena_alloc(m->a, principal, bytes, beside, block_no, ret_loc);
         if (err != KVC_E_NO_ROOM)
             return err;
         /* A region that was emptied is room, as far as the limit goes. */
@@ -173,22 +173,22 @@ static bool stays(void *ctx, uint32_t no)
     return no % 4 == m->stays;
 }
 
-static bool may_move(void *ctx, struct tier_loc loc, uint32_t owner)
+static bool may_move(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     const struct model *m = ctx;
-    ck_assert(m->live[owner].used);
-    ck_assert_uint_eq(m->live[owner].loc.id, loc.id);
-    return !m->live[owner].leased;
+    ck_assert(m->live[block_no].used);
+    ck_assert_uint_eq(m->live[block_no].loc.id, loc.id);
+    return !m->live[block_no].leased;
 }
 
-static void moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     struct model *m = ctx;
-    const uint64_t gen = m->live[owner].gen;
-    ck_assert_uint_eq(m->live[owner].loc.id, from.id);
-    m->live[owner].loc = to;
-    see(m, &m->live[owner]);
-    ck_assert_uint_ne(m->live[owner].gen, gen);
+    const uint64_t gen = m->live[block_no].gen;
+    ck_assert_uint_eq(m->live[block_no].loc.id, from.id);
+    m->live[block_no].loc = to;
+    see(m, &m->live[block_no]);
+    ck_assert_uint_ne(m->live[block_no].gen, gen);
 }
 
 static void shift(struct model *m, uint32_t i)

@@ -94,10 +94,10 @@ static void count_retired(void *ctx, uint32_t chunk, uint32_t principal)
     ++*(unsigned *)ctx;
 }
 
-static void free_it(void *ctx, struct tier_loc loc, uint32_t owner)
+static void free_it(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     struct tier *t = ctx;
-    ck_assert_uint_eq(owner, 1);
+    ck_assert_uint_eq(block_no, 1);
     t->ops->free(t, loc);
 }
 

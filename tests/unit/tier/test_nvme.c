@@ -359,13 +359,13 @@ CASE(the_write_budget_outlives_a_restart)
 /* Blocks with ids below are durable; the others fill the store. */
 #define DURABLES 100u
 
-static void on_told(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_told(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)ctx;
-    if (owner >= DURABLES)
+    if (block_no >= DURABLES)
         g.tier->ops->free(g.tier, loc);
     else
-        (void)g.tier->storage->keep(g.tier, loc, owner); /* refused: it is told again */
+        (void)g.tier->storage->keep(g.tier, loc, block_no); /* refused: it is told again */
 }
 
 /* Each life leaves one more segment of durable blocks that is not full: moves may take more
@@ -424,10 +424,10 @@ CASE_EACH(durable_blocks_find_room_after_many_restarts, 4)
         ck_assert_int_eq(rig_get(&g, rig_where(&g, id), id, 4096), 0);
 }
 
-static void on_gone(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_gone(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)ctx;
-    (void)owner;
+    (void)block_no;
     g.tier->ops->free(g.tier, loc);
 }
 
@@ -449,10 +449,10 @@ CASE_EACH(a_store_of_few_segments_is_written_on, 8)
     ck_assert_uint_ge(good, 200);
 }
 
-static void on_kept(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_kept(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)ctx;
-    (void)g.tier->storage->keep(g.tier, loc, owner);
+    (void)g.tier->storage->keep(g.tier, loc, block_no);
 }
 
 /* Of what core keeps no room is gained, and reclaim gives up for a while. Core asks whether a block
@@ -480,9 +480,9 @@ CASE(who_is_refused_has_asked_for_room)
 }
 
 static unsigned kept_of;
-static void on_half(void *ctx, struct tier_loc loc, uint32_t owner)
+static void on_half(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
-    (kept_of++ % 2 ? on_kept : on_gone)(ctx, loc, owner);
+    (kept_of++ % 2 ? on_kept : on_gone)(ctx, loc, block_no);
 }
 
 /* Half of all is written again, so of two bytes one is payload that came. */

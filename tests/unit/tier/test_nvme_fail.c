@@ -12,29 +12,29 @@ static struct rig g;
 static struct tier_loc where[BLOCKS + 1];
 static bool is_durable[BLOCKS + 1];
 
-static void on_lost(void *ctx, uint32_t owner, struct tier_loc loc)
+static void on_lost(void *ctx, uint32_t block_no, struct tier_loc loc)
 {
     (void)ctx;
-    ck_assert(!is_durable[owner]);
-    ck_assert_uint_eq(where[owner].id, loc.id);
-    where[owner].id = 0;
+    ck_assert(!is_durable[block_no]);
+    ck_assert_uint_eq(where[block_no].id, loc.id);
+    where[block_no].id = 0;
 }
 
-static void on_moved(void *ctx, uint32_t owner, struct tier_loc from, struct tier_loc to)
+static void on_moved(void *ctx, uint32_t block_no, struct tier_loc from, struct tier_loc to)
 {
     (void)ctx;
-    ck_assert_uint_eq(where[owner].id, from.id);
-    where[owner] = to;
+    ck_assert_uint_eq(where[block_no].id, from.id);
+    where[block_no] = to;
 }
 
-static void occupant(void *ctx, struct tier_loc loc, uint32_t owner)
+static void occupant(void *ctx, struct tier_loc loc, uint32_t block_no)
 {
     (void)ctx;
-    ck_assert_uint_eq(where[owner].id, loc.id);
-    if (g.tier->storage->keep(g.tier, loc, owner) || is_durable[owner])
+    ck_assert_uint_eq(where[block_no].id, loc.id);
+    if (g.tier->storage->keep(g.tier, loc, block_no) || is_durable[block_no])
         return;
     g.tier->ops->free(g.tier, loc);
-    where[owner].id = 0;
+    where[block_no].id = 0;
 }
 
 /* Stores, reads, frees and reclaims; everything may fail. */
