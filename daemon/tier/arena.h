@@ -100,12 +100,12 @@ struct arena_found {
 typedef uint32_t(arena_found_fn)(void *ctx, const struct arena_found *found);
 
 struct arena_recovery {
-    uint32_t chunks; /* taken over, those without an owner included */
+    uint32_t chunks; /* taken over, those without a principal included */
     /* Chunks that were not taken over; their memory is freed. */
-    uint32_t damaged;   /* the header is damaged, or the file is not the daemon's */
-    uint32_t foreign;   /* of another store or version */
-    uint32_t misfits;   /* of another size (host.chunk), or more than host.limit allows */
-    uint32_t ownerless; /* their principal does not exist any more */
+    uint32_t damaged;      /* the header is damaged, or the file is not the daemon's */
+    uint32_t foreign;      /* of another store or version */
+    uint32_t misfits;      /* of another size (host.chunk), or more than host.limit allows */
+    uint32_t no_principal; /* their principal does not exist any more */
     uint32_t slabs, slabs_damaged;
     uint64_t slots, bytes; /* taken over; bytes of slots */
     uint64_t slots_damaged;
@@ -168,9 +168,9 @@ void arena_set_retired(struct arena *a, arena_retired_fn *fn, void *ctx);
  * another base from now on; from the same functions as arena_retired_fn. One function per arena. */
 typedef void(arena_moved_fn)(void *ctx, uint32_t no);
 void arena_set_moved(struct arena *a, arena_moved_fn *fn, void *ctx);
-/* The base of chunk `no` (below arena_sizes.chunks). NULL: no owner, or not faulted in. */
+/* The base of chunk `no` (below arena_sizes.chunks). NULL: no principal, or not faulted in. */
 uint8_t *arena_ready_base(const struct arena *a, uint32_t no);
-/* As arena_ready_base(). If the chunk has an owner and is not faulted in, asks for that, also
+/* As arena_ready_base(). If the chunk has a principal and is not faulted in, asks for that, also
  * without `prefault`; at most likely_bytes of all chunks are faulted in so. */
 uint8_t *arena_want_ready(struct arena *a, uint32_t no);
 
@@ -188,7 +188,7 @@ uint32_t arena_lost(struct arena *a, tier_occupant_fn *each, void *ctx);
 void arena_hold(struct arena *a, uint64_t bytes);
 
 /* Says whether memory of chunk `no` (below arena_sizes.chunks), or of an earlier chunk at its
- * place, is lent to workers. The chunk's owner can use it; another principal gets no room in it
+ * place, is lent to workers. The chunk's principal can use it; another principal gets no room in it
  * while it is lent. */
 void arena_lend(struct arena *a, uint32_t no, bool is_lent);
 

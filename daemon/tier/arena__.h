@@ -117,7 +117,7 @@ struct arena {
     uint64_t allocs;     /* calls of arena_alloc() */
     uint64_t chunks_retired;
     uint32_t next_chunk_id;
-    uint64_t epoch; /* changes with free runs, partial slabs and owners of chunks */
+    uint64_t epoch; /* changes with free runs, partial slabs and principals of chunks */
 
     struct arena_report report;
     struct prefault *prefault;

@@ -5,7 +5,7 @@
  *
  * Nothing read here is trusted: a header counts only with its checksum, at its own place, with
  * numbers that fit. Anything else is free room, or a chunk whose memory is freed. A chunk that has
- * an owner and cannot be read is never given to another: it holds somebody's data.
+ * a principal and cannot be read is never given to another: it holds somebody's data.
  *
  * Workers of the last run may still read. So each slot gets a generation of this run, and where
  * slots cannot be found because the header before them is damaged, their pages are freed.
@@ -56,7 +56,7 @@ static bool find_principal(const struct arena *a, uint64_t print, uint32_t *ret_
     return false;
 }
 
-/* Finds the chunk's owner. NULL: it is wanted; else the count of *r for the reason why not. */
+/* Finds the chunk's principal. NULL: it is wanted; else the count of *r for the reason why not. */
 static uint32_t *arena_warm_judge(const struct arena *a, struct found *f, struct arena_recovery *r)
 {
     const struct chunk_header *h = (const struct chunk_header *)(const void *)f->mem.base;
@@ -71,7 +71,7 @@ static uint32_t *arena_warm_judge(const struct arena *a, struct found *f, struct
         h->bytes != f->mem.bytes)
         return &r->damaged;
     if (!find_principal(a, h->principal, &f->principal))
-        return &r->ownerless;
+        return &r->no_principal;
     f->place = h->place;
     for (uint32_t i = 0; i < a->words; i++)
         f->slabs += (uint32_t)__builtin_popcountll(

@@ -6,8 +6,8 @@
  * which only header pages are ever touched, and beside it an allocation of the same size on the
  * device, where the payload lies at the offsets that the arena says. So limits, principals, slabs,
  * evacuation and generations are the arena's, and workers look at a slot's generation as they do in
- * host memory. Device memory is allocated when a chunk gets its first owner, and freed when it is
- * retired and no worker has it mapped any more.
+ * host memory. Device memory is allocated when a chunk gets its first principal, and freed when it
+ * is retired and no worker has it mapped any more.
  *
  * Threads: control thread. Memory: all of it is allocated in hbm_create(), but for pools and
  * imported memory.

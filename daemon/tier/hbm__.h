@@ -36,8 +36,8 @@ struct hbm_chunk_mem {
     struct gpu_op op; /* ALLOC or FREE */
     struct hbm *hbm;
     enum hbm_room room;
-    uint32_t id;      /* of the chunk, as arena_retired_fn names it; 0: the chunk has no owner */
-    uint32_t no;      /* by which workers name the memory; 0: none. No other memory has it */
+    uint32_t id; /* of the chunk, as arena_retired_fn names it; 0: the chunk has no principal */
+    uint32_t no; /* by which workers name the memory; 0: none. No other memory has it */
     uint32_t lent_no; /* the number under which the memory was lent, kept when its chunk is gone */
     uint32_t lent;    /* sessions that have the memory; it is freed when none has it */
     bool held;        /* its chunk is gone, and the memory is still lent */

@@ -298,7 +298,7 @@ void host_arena_stats(const struct host *host, struct arena_stats *ret_stats)
     arena_stats(host->arena, ret_stats);
 }
 
-/* Registers the next piece of a chunk for I/O. A chunk without an owner, or not faulted in, is
+/* Registers the next piece of a chunk for I/O. A chunk without a principal, or not faulted in, is
  * looked at again a round later. */
 static void pin_some(struct host *h)
 {
@@ -323,8 +323,8 @@ static void pin_some(struct host *h)
     }
 }
 
-/* Calls ready() for the next chunk that has an owner and is faulted in. The device registers it in
- * a thread of its own. */
+/* Calls ready() for the next chunk that has a principal and is faulted in. The device registers it
+ * in a thread of its own. */
 static void tell_some(struct host *h)
 {
     if (h->tell_pause > 0) {
@@ -536,7 +536,7 @@ const char *host_note(struct host *host, unsigned i)
 static bool note_recovery(struct host *h, unsigned line)
 {
     const struct arena_recovery *r = &h->recovery;
-    const uint32_t discarded = r->damaged + r->foreign + r->misfits + r->ownerless;
+    const uint32_t discarded = r->damaged + r->foreign + r->misfits + r->no_principal;
     switch (line) {
     case 0:
         (void)snprintf(h->note, sizeof(h->note),
@@ -550,7 +550,7 @@ static bool note_recovery(struct host *h, unsigned line)
                        "warm restart: %u chunks discarded: %u damaged, %u of another store or "
                        "version, %u of another host.chunk or more than host.limit has room for, %u "
                        "of principals that are not configured as they were",
-                       discarded, r->damaged, r->foreign, r->misfits, r->ownerless);
+                       discarded, r->damaged, r->foreign, r->misfits, r->no_principal);
         return discarded > 0;
     case 2:
         (void)snprintf(h->note, sizeof(h->note),

@@ -65,7 +65,7 @@ KVC_WARN_UNUSED int host_chunk_fd(const struct host *host, uint32_t chunk, uint3
 void host_set_retired_cb(struct host *host, arena_retired_fn *fn, void *ctx);
 
 /* For devices, which copy faster from and to memory that is registered with them. ready: called
- * once for each chunk that has an owner and is faulted in (also without prefault), from
+ * once for each chunk that has a principal and is faulted in (also without prefault), from
  * host_turn(), a few at a time. gone: called for such a chunk before its pages are freed. leaving:
  * returns the bytes of gone chunks that are still registered; those beyond one chunk count against
  * the limit. NULL: no device wants to know any more. */

@@ -33,7 +33,7 @@
 /* 128-byte headers of slab and slots then fill 8 pages exactly. */
 #define LAYOUT_SLAB_SLOTS 255u
 
-/* All zero: the chunk has never had an owner, and nothing was ever written to it. */
+/* All zero: the chunk has never had a principal, and nothing was ever written to it. */
 struct chunk_header {
     uint64_t magic;
     uint32_t version;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Arena memory as registered buffers of the loop, so that I/O on storage need not find its pages
- * each time. Chunks are registered in pieces, one at a time, once they have an owner and have been
- * faulted in: registering takes the loop's thread about 60 ms a GiB. Where it is refused (epoll,
- * RLIMIT_MEMLOCK) I/O works without it.
+ * each time. Chunks are registered in pieces, one at a time, once they have a principal and have
+ * been faulted in: registering takes the loop's thread about 60 ms a GiB. Where it is refused
+ * (epoll, RLIMIT_MEMLOCK) I/O works without it.
  *
  * Thread: the loop's. Memory: all of it is allocated in pins_create().
  */

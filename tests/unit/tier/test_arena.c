@@ -503,7 +503,7 @@ CASE(a_region_with_a_leased_block_is_held_until_it_goes)
     ck_assert_int_eq(arena_alloc(a, 2, 4 * KIB, anywhere, 0, &loc), KVC_E_NO_ROOM);
     ck_assert(arena_helps(a, locs[0], 2, 4 * KIB));
     const uint32_t chunk = view_of(a, locs[0]).chunk;
-    for (unsigned i = 0; i < 64; i++) { /* the owner gets nothing of it any more */
+    for (unsigned i = 0; i < 64; i++) { /* the chunk's principal gets nothing of it any more */
         ck_assert_int_eq(arena_alloc(a, 1, 4 * KIB, locs[0], 0, &loc), 0);
         ck_assert_uint_ne(view_of(a, loc).chunk, chunk);
     }

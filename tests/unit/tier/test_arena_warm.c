@@ -210,7 +210,7 @@ static void child_run(struct kept *k, enum arena_persist persist, struct shared 
     struct arena *a = start(k, &config);
     recover(a, sh, &c, &r);
     nothing_is_missing(&c);
-    ck_assert_uint_eq(r.damaged + r.foreign + r.ownerless + r.slabs_damaged, 0);
+    ck_assert_uint_eq(r.damaged + r.foreign + r.no_principal + r.slabs_damaged, 0);
     ck_assert_uint_le(r.slots_damaged, 1);   /* the one that was being published */
     for (uint32_t no = 0; no < BLOCKS; no++) /* what was being freed or stored just then */
         sh->block[no].may = sh->block[no].must = c.seen[no];
@@ -219,7 +219,7 @@ static void child_run(struct kept *k, enum arena_persist persist, struct shared 
 }
 
 /* What a child gives to the service manager would be known in the child alone. So all chunks have
- * an owner, and are stored, before the first child; with one principal they never change hands. */
+ * a principal, and are stored, before the first child; with one principal none changes hands. */
 static void keep_all(struct kept *k, struct shared *sh)
 {
     static struct check c;
@@ -455,7 +455,7 @@ CASE(a_principal_that_is_no_more_takes_its_chunks_along)
 
     second_run(&place, &config, all, &found, &recovery);
 
-    ck_assert_uint_gt(recovery.ownerless, 0);
+    ck_assert_uint_gt(recovery.no_principal, 0);
     ck_assert_uint_eq(found.found, of_second);
 }
 
@@ -465,7 +465,7 @@ CASE(chunk_ids_do_not_come_again)
     if (!first_run(&place, ARENA_PERSIST_FDS, all))
         return;
     const struct arena_config config = config_of(&place, ARENA_PERSIST_FDS);
-    /* Chunks without an owner are not stored, so their numbers are nowhere but beside them. */
+    /* Chunks without a principal are not stored, so their numbers are nowhere but beside them. */
     for (unsigned i = 0; i < 3; i++) {
         struct arena *a = start(&place, &config);
         recover(a, all, &found, &recovery);

@@ -112,7 +112,7 @@ CASE(an_invalidated_slot_has_another_generation)
     rig_close(&rig);
 }
 
-CASE(a_chunk_is_exported_to_its_owner_when_it_is_there)
+CASE(a_chunk_is_exported_to_its_principal_when_it_is_there)
 {
     struct tier_loc loc;
     begin();

@@ -82,7 +82,8 @@ CASE(an_empty_chunk_that_workers_have_is_asked_back)
     lend_all(mine, 1);
     const uint32_t chunk = rig_view(&rig, mine[3]).chunk;
     rig.t->ops->free(rig.t, mine[3]);
-    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0); /* its owner goes on using it */
+    /* The chunk's principal goes on using the chunk. */
+    ck_assert_int_eq(rig_alloc(&rig, 1, 4096, &loc), 0);
     ck_assert_uint_eq(rig_view(&rig, loc).chunk, chunk);
     rig.t->ops->free(rig.t, loc);
     ck_assert_int_eq(rig_alloc(&rig, 2, 4096, &loc), KVC_E_BUSY);

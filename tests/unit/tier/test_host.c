@@ -219,7 +219,7 @@ CASE(retired_memory_that_is_registered_counts_against_the_limit)
     loop_destroy(&loop);
 }
 
-/* Of each chunk once, when it has an owner; and before it passes to another. */
+/* Of each chunk once, when it has a principal; and before it passes to another. */
 CASE(devices_hear_of_chunks_that_come_and_go)
 {
     struct loop *loop = fixture_loop(LOOP_AUTO);
