@@ -145,7 +145,7 @@ struct gpu_op {
 
     int status; /* result */
     void (*done)(struct gpu_op *op);
-    void *owner;
+    void *ctx;
 
     struct gpu_op *next; /* from here on: the device's */
     struct inbox_item item;

@@ -73,7 +73,7 @@ static int status_of(int err)
 /* The copy has ended: nothing touches its memory any more. */
 static void on_ended(struct gpu_op *op)
 {
-    struct device_copy *c = op->owner;
+    struct device_copy *c = op->ctx;
     const struct hbm_copy *p = hbm__copy(c);
     struct hbm *h = p->hbm;
     if (p->begun) {
@@ -97,7 +97,7 @@ static void hbm_copy_end(struct hbm *h, struct device_copy *c, int status)
 {
     struct hbm_copy *p = hbm__copy(c);
     c->status = status;
-    p->op = (struct gpu_op){.kind = GPU_NOTHING, .done = on_ended, .owner = c};
+    p->op = (struct gpu_op){.kind = GPU_NOTHING, .done = on_ended, .ctx = c};
     gpu_submit(h->gpu, &p->op);
 }
 
@@ -116,7 +116,7 @@ static void hbm_copy_begin(struct hbm *h, struct device_copy *c)
                             .cancel = &c->cancel,
                             .revoke.word = c->revoked,
                             .done = on_ended,
-                            .owner = c};
+                            .ctx = c};
     for (uint32_t i = 0; i < c->n; i++)
         p->op.bytes += c->piece[i].status == 0 ? c->bytes : 0;
     gpu_submit(h->gpu, &p->op);

@@ -173,7 +173,7 @@ static bool hbm_frag_add(struct making *x, const struct device_copy *c, struct h
 void hbm__next_piece(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                      uint64_t bytes_max, struct gpu_piece *ret_piece)
 {
-    struct device_copy *c = op->owner;
+    struct device_copy *c = op->ctx;
     struct hbm_cursor *at = &hbm__copy(c)->at;
     struct making x = {
         .frag = frag, .piece = ret_piece, .frags_max = frags_max, .bytes_max = bytes_max};

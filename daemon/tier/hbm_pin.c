@@ -18,7 +18,7 @@ static void hbm_pin_forget(struct hbm_pin *p)
 
 static void on_pinned(struct gpu_op *op)
 {
-    struct hbm_pin *p = op->owner;
+    struct hbm_pin *p = op->ctx;
     MUST(p->pinning);
     p->pinning = false;
     /* The operation failed because the device was lost meanwhile: register with the new one. */
@@ -28,7 +28,7 @@ static void on_pinned(struct gpu_op *op)
 
 static void on_unpinned(struct gpu_op *op)
 {
-    struct hbm_pin *p = op->owner;
+    struct hbm_pin *p = op->ctx;
     MUST(p->unpinning && !p->pinning); /* the device takes them in order */
     hbm_pin_forget(p);
 }
@@ -44,10 +44,9 @@ static void hbm_pin_memory(struct hbm_pin *p)
 }
 
 static struct gpu_op operation(enum gpu_op_kind kind, void *base, uint64_t bytes,
-                               void (*done)(struct gpu_op *op), void *owner)
+                               void (*done)(struct gpu_op *op), void *ctx)
 {
-    return (struct gpu_op){
-        .kind = kind, .host = base, .bytes = bytes, .done = done, .owner = owner};
+    return (struct gpu_op){.kind = kind, .host = base, .bytes = bytes, .done = done, .ctx = ctx};
 }
 
 void hbm_pin_host(struct hbm *h, void *base, uint64_t bytes)

@@ -23,7 +23,7 @@ static void mem_end(struct device_mem *m)
 
 static void on_freed(struct gpu_op *op)
 {
-    mem_end(op->owner);
+    mem_end(op->ctx);
 }
 
 static void mem_pump(struct device_mem *m)
@@ -31,7 +31,7 @@ static void mem_pump(struct device_mem *m)
     if (m->room != HBM_READY || !m->dropped || m->refs > 0 || m->hbm->closing)
         return;
     m->room = HBM_FREEING;
-    m->op = (struct gpu_op){.kind = GPU_FREE, .mem = &m->mem, .done = on_freed, .owner = m};
+    m->op = (struct gpu_op){.kind = GPU_FREE, .mem = &m->mem, .done = on_freed, .ctx = m};
     gpu_submit(m->hbm->gpu, &m->op);
 }
 
@@ -47,7 +47,7 @@ static int import_error(int err)
 
 static void on_imported(struct gpu_op *op)
 {
-    struct device_mem *m = op->owner;
+    struct device_mem *m = op->ctx;
     device_mem_fn *fn = m->dropped ? NULL : m->fn;
     void *ctx = m->ctx;
     int err = op->status < 0 ? import_error(op->status) : 0;
@@ -86,7 +86,7 @@ int hbm__mem_import(struct device *d, const struct device_handle *handle, device
         .mem = &m->mem,
         .handle = *handle,
         .done = on_imported,
-        .owner = m,
+        .ctx = m,
     };
     /* A copy of the descriptor: the caller may drop the memory and close its own earlier. */
     if (handle->fd >= 0) {

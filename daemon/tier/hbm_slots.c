@@ -78,7 +78,7 @@ static void hbm_slots_ask(struct hbm_chunk_mem *p, enum gpu_op_kind kind)
         .mem = &p->mem,
         .bytes = kind == GPU_ALLOC ? p->hbm->chunk_bytes : 0,
         .done = on_memory,
-        .owner = p,
+        .ctx = p,
     };
     gpu_submit(p->hbm->gpu, &p->op);
 }
@@ -107,7 +107,7 @@ static bool is_ready(const struct hbm_chunk_mem *p)
 
 static void on_memory(struct gpu_op *op)
 {
-    struct hbm_chunk_mem *p = op->owner;
+    struct hbm_chunk_mem *p = op->ctx;
     struct hbm *h = p->hbm;
     const int err = op->status;
     if (p->room == HBM_FREEING) {

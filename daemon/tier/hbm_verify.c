@@ -104,7 +104,7 @@ static void piece_begin(struct hbm *h, uint64_t addr)
                               .frag = &v->frag,
                               .nfrags = 1,
                               .done = hbm_verify_on_piece,
-                              .owner = h};
+                              .ctx = h};
     v->copied_bytes = 0;
     v->reading = true;
     gpu_submit(h->gpu, &v->copy);
@@ -144,7 +144,7 @@ static void hbm_verify_run(struct hbm *h)
 
 static void hbm_verify_on_piece(struct gpu_op *copy)
 {
-    struct hbm *h = copy->owner;
+    struct hbm *h = copy->ctx;
     struct hbm_verify *v = h->verify;
     v->reading = false;
     if (copy->status != 0) {

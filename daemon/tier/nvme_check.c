@@ -48,7 +48,7 @@ __attribute__((format(printf, 2, 3))) static void problem(struct check *k, const
 
 static void nvme_check_on_read(struct disk_op *op)
 {
-    bool *done = op->owner;
+    bool *done = op->ctx;
     MUST(!*done);
     *done = true;
 }
@@ -65,7 +65,7 @@ static int nvme_check_read_pages(struct check *k, uint32_t path, uint64_t page, 
                          .off = page * NVME_PAGE,
                          .bytes = iov.iov_len,
                          .done = nvme_check_on_read,
-                         .owner = &done};
+                         .ctx = &done};
     const uint64_t there = k->disk->ops->bytes(k->disk, path) / NVME_PAGE;
     MUST(pages > 0 && pages <= (buf == k->head ? NVME_HEAD_PAGES : PIECE_PAGES));
     if (page > there || pages > there - page)

@@ -56,7 +56,7 @@ void nvme__issue(struct nvme *n, struct nvme_io *io, enum disk_kind kind, struct
                               .off = page * NVME_PAGE,
                               .bytes = bytes,
                               .done = n->io_done,
-                              .owner = io};
+                              .ctx = io};
     io->n = n;
     io->end = end;
     io->start_ns = n->now_ns;

@@ -129,7 +129,7 @@ static void mover_end_moves(struct nvme *n, struct nvme_mover *mv)
 
 static void on_put(struct tier_op *op)
 {
-    struct nvme_mover *mv = op->owner;
+    struct nvme_mover *mv = op->ctx;
     op->done = NULL; /* the PUT has ended; mover_end_moves() tells core */
     mover_end_moves(mv->n, mv);
 }
@@ -150,7 +150,7 @@ static void put_again(struct nvme *n, struct nvme_mover *mv, struct nvme_move *i
 {
     struct nvme_item item;
     const struct tier_loc to = it->op.loc;
-    it->op = (struct tier_op){.kind = TIER_PUT, .loc = to, .status = -EUCLEAN, .owner = mv};
+    it->op = (struct tier_op){.kind = TIER_PUT, .loc = to, .status = -EUCLEAN, .ctx = mv};
     if (it->abandoned || !is_block(mv, it, &item))
         return;
     const bool durable = (nvme__entry(n, it->from)->flags & NVME_E_DURABLE) != 0;

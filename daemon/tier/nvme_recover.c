@@ -644,13 +644,13 @@ static int write_supers(struct recover *v)
 
 static void on_commit(struct journal_txn *commit)
 {
-    *(bool *)commit->owner = true;
+    *(bool *)commit->ctx = true;
 }
 
 static int commit_now(struct recover *v, const struct journal_change *change, uint32_t changes)
 {
     bool done = false;
-    struct journal_txn commit = {.change = change, .n = changes, .done = on_commit, .owner = &done};
+    struct journal_txn commit = {.change = change, .n = changes, .done = on_commit, .ctx = &done};
     v->n->journal->ops->commit(v->n->journal, &commit);
     while (!done) {
         const int r = v->r->pump(v->r->ctx);

@@ -348,7 +348,7 @@ void nvme__journal_failed(struct nvme *n, int error)
 /* Extents that were changed while their change was on its way are dirty again. */
 static void on_committed(struct journal_txn *commit)
 {
-    struct nvme *n = commit->owner;
+    struct nvme *n = commit->ctx;
     MUST(n->commit.busy && !n->commit.telling);
     n->commit.busy = false;
     if (n->journal_error == 0 && commit->result == 0) {
@@ -396,7 +396,7 @@ static void commit_go(struct nvme *n)
 static void commit_start(struct nvme *n)
 {
     struct nvme_commit *k = &n->commit;
-    k->txn = (struct journal_txn){.change = k->change, .done = on_committed, .owner = n};
+    k->txn = (struct journal_txn){.change = k->change, .done = on_committed, .ctx = n};
     k->deleted = NVME_NONE;
     k->tell_n = k->told = 0;
     n->commit.due_ns = UINT64_MAX;

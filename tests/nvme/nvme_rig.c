@@ -176,7 +176,7 @@ struct waiting {
 };
 static void on_done(struct tier_op *op)
 {
-    ((struct waiting *)op->owner)->done = true;
+    ((struct waiting *)op->ctx)->done = true;
 }
 
 static void *pages_for(uint32_t bytes)
@@ -190,7 +190,7 @@ static void *pages_for(uint32_t bytes)
 static void wait_for(struct rig *g, struct tier_op *op)
 {
     struct waiting w = {false};
-    op->owner = &w;
+    op->ctx = &w;
     op->done = on_done;
     g->tier->ops->submit(g->tier, op);
     for (unsigned i = 0; i < TURNS_MAX && !w.done; i++)

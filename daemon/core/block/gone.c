@@ -43,7 +43,7 @@ void core_gone_cancel(struct core_gone *g)
 
 static void gone_on_confirmed(struct tier_op *op)
 {
-    struct core *c = op->owner;
+    struct core *c = op->ctx;
     c->mod.gone->state = GONE_CONFIRMED;
 }
 
@@ -76,7 +76,7 @@ void gone_step(struct core *c)
         list_remove(node);
         list_push_back(&c->mod.gone->now, node);
     }
-    c->mod.gone->op = (struct tier_op){.done = gone_on_confirmed, .owner = c};
+    c->mod.gone->op = (struct tier_op){.done = gone_on_confirmed, .ctx = c};
     if (core_stores(c) && c->cfg.tier[CORE_STORAGE]->storage->confirm_frees) {
         c->mod.gone->state = GONE_CONFIRMING;
         c->cfg.tier[CORE_STORAGE]->storage->confirm_frees(c->cfg.tier[CORE_STORAGE],

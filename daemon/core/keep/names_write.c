@@ -318,7 +318,7 @@ void names_look(struct core *c)
 
 static void on_done(struct journal_txn *commit)
 {
-    struct core *c = commit->owner;
+    struct core *c = commit->ctx;
     struct names *n = c->names;
     const uint32_t heads = n->commit.nheads;
     n->commit.in_flight = false;
@@ -352,7 +352,7 @@ void names_write_step(struct core *c)
     if (m->n == 0)
         return;
     m->in_flight = true;
-    m->commit = (struct journal_txn){.change = m->change, .n = m->n, .done = on_done, .owner = c};
+    m->commit = (struct journal_txn){.change = m->change, .n = m->n, .done = on_done, .ctx = c};
     n->journal->ops->commit(n->journal, &m->commit);
 }
 

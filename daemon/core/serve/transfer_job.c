@@ -97,7 +97,7 @@ void transfer_job_over(struct transfer_job *job, uint32_t no)
 
 static void on_copied(struct device_copy *copy)
 {
-    struct transfer_job *job = copy->owner;
+    struct transfer_job *job = copy->ctx;
     const struct transfer_part *part = CONTAINER_OF(copy, struct transfer_part, copy);
     transfer_job_over(job, (uint32_t)(part - job->part));
 }
@@ -119,7 +119,7 @@ struct device_copy *transfer_job_part(struct core *c, struct transfer_job *job, 
                                       .bytes = bytes,
                                       .piece = transfer_piece(c, job, job->pieces),
                                       .done = on_copied,
-                                      .owner = job};
+                                      .ctx = job};
     if (job->transfer) {
         const struct core_transfer *t = job->transfer;
         part->copy.pool = t->pool;

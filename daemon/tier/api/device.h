@@ -109,7 +109,7 @@ struct device_copy {
      * target may hold any bytes. */
     int status;
     void (*done)(struct device_copy *copy);
-    void *owner;                     /* the caller's */
+    void *ctx;                       /* the caller's */
     uint64_t priv[DEVICE_COPY_PRIV]; /* for the device alone */
 };
 

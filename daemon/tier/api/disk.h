@@ -32,7 +32,7 @@ struct disk_op {
     uint64_t bytes;          /* sum of the vector */
     int64_t result;          /* bytes moved (all of them), 0 for SYNC, or -errno; never short */
     void (*done)(struct disk_op *op);
-    void *owner; /* the caller's */
+    void *ctx; /* the caller's */
 
     /* For the disk alone. */
     struct disk_op *next;

@@ -31,7 +31,7 @@ struct journal_txn {
     int result; /* 0: all is on stable storage; -errno: nothing of it is, and the journal refuses
                  * commits (-EROFS) until it is opened again */
     void (*done)(struct journal_txn *txn); /* once, on the control thread, never inline */
-    void *owner;                           /* the caller's */
+    void *ctx;                             /* the caller's */
 
     struct journal_txn *next; /* for the journal alone */
 };

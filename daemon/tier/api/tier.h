@@ -73,7 +73,7 @@ struct tier_op {
     struct tier_label label;
     uint64_t deadline_ns; /* monotonic clock; 0: none */
     void (*done)(struct tier_op *op);
-    void *owner; /* the caller's */
+    void *ctx; /* the caller's */
 
     int status; /* result: 0, -ECANCELED, -EIO, -ETIMEDOUT, -ENOSPC */
     /* XXH3-128 of the payload at loc: the result of PUT, VERIFY and SEAL. For a PUT into storage

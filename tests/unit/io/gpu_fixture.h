@@ -67,7 +67,7 @@ static unsigned ends;
 
 static inline void note_done(struct gpu_op *op)
 {
-    struct flight *f = op->owner;
+    struct flight *f = op->ctx;
     f->calls++;
     f->order = ends++;
     ck_assert_uint_eq(f->calls, 1);
@@ -78,7 +78,7 @@ static inline void begin(struct gpu *g, struct flight *f)
     f->gpu = g;
     f->calls = 0;
     f->op.done = note_done;
-    f->op.owner = f;
+    f->op.ctx = f;
     f->op.status = 12345;
     gpu_submit(g, &f->op);
     ck_assert_uint_eq(f->calls, 0); /* `done` is never called inside the submitting call */

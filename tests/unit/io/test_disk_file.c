@@ -64,7 +64,7 @@ struct io_seen {
 
 static void note_op(struct disk_op *op)
 {
-    ((struct io_seen *)op->owner)->calls++;
+    ((struct io_seen *)op->ctx)->calls++;
 }
 
 static void submit_v(struct io_seen *s, enum disk_kind kind, uint64_t off, const struct iovec *iov,
@@ -76,7 +76,7 @@ static void submit_v(struct io_seen *s, enum disk_kind kind, uint64_t off, const
         s->op.bytes += iov[i].iov_len;
     }
     s->op.iov = s->iov;
-    s->op.owner = s;
+    s->op.ctx = s;
     s->op.result = 12345;
     struct disk *d = disk_file_disk(disk);
     d->ops->submit(d, &s->op);

@@ -557,7 +557,7 @@ static struct gpu_mem follow_mem;
 
 static void submit_more(struct gpu_op *op)
 {
-    struct flight *f = op->owner;
+    struct flight *f = op->ctx;
     f->calls++;
     follow_up = (struct flight){.op = {.kind = GPU_FREE, .mem = &follow_mem}};
     begin(f->gpu, &follow_up);

@@ -559,7 +559,7 @@ static struct made made;
 static void make_next(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                       uint64_t bytes_max, struct gpu_piece *ret_piece)
 {
-    struct made *m = op->owner;
+    struct made *m = op->ctx;
     const uint64_t off = m->pieces++ * m->bytes, half = m->bytes / 2;
     ck_assert(frags_max == GPU_DRV_FRAGS_MAX && bytes_max == MADE_BYTES);
     frag[0] = (struct kvc_frag){m->to + off, m->from + off, half};
@@ -598,7 +598,7 @@ CASE_EACH(pieces_are_made_as_the_driver_takes_them, 3)
                               .ready = &seen,
                               .cancel = &cancel,
                               .done = on_made,
-                              .owner = &made}};
+                              .ctx = &made}};
     gpu_submit(gpu, &f.op);
     while (_i < 2 && f.calls == 0)
         turn();
@@ -643,7 +643,7 @@ CASE(copies_that_make_pieces_take_turns)
                                       .ready = &seen[i],
                                       .after = {&go, 1},
                                       .done = on_made,
-                                      .owner = &of[i]}};
+                                      .ctx = &of[i]}};
         gpu_submit(gpu, &f[i].op);
     }
     while (gpu_waiting(gpu) < 2)

@@ -58,7 +58,7 @@ static unsigned done_calls;
 
 static void note_commit(struct journal_txn *c)
 {
-    struct one *o = c->owner;
+    struct one *o = c->ctx;
     o->calls++;
     o->order = done_calls++;
 }
@@ -67,7 +67,7 @@ static void begin(struct one *o, const struct journal_change *change, uint32_t n
 {
     struct journal *j = meta_journal(meta);
     *o = (struct one){.commit = {.change = change, .n = n, .done = note_commit, .result = 12345}};
-    o->commit.owner = o;
+    o->commit.ctx = o;
     j->ops->commit(j, &o->commit);
     ck_assert_uint_eq(o->calls, 0); /* never inline */
 }

@@ -188,7 +188,7 @@ static int import(struct gpu *g, struct gpu_op *op)
 /* A copy in flight names no slot in [begin, end): its fragments may not be made yet. */
 static void must_not_name(const struct gpu_op *op, uint64_t begin, uint64_t end_at)
 {
-    const struct device_copy *c = op->next_piece != NULL ? op->owner : NULL;
+    const struct device_copy *c = op->next_piece != NULL ? op->ctx : NULL;
     for (uint32_t i = 0; c != NULL && i < c->n; i++) {
         const struct device_piece *p = &c->piece[i];
         const bool in_slot = c->kind == DEVICE_FILL || (c->kind == DEVICE_LOAD && p->host == NULL);

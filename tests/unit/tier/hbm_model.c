@@ -156,7 +156,7 @@ static void pool_unuse(struct pool *p)
 
 static void copy_done(struct device_copy *dc)
 {
-    struct copy *c = CONTAINER_OF((struct rig_copy *)dc->owner, struct copy, c);
+    struct copy *c = CONTAINER_OF((struct rig_copy *)dc->ctx, struct copy, c);
     struct model *m = &model;
     const int status = dc->status;
     ck_assert(c->used);
@@ -204,7 +204,7 @@ static struct copy *copy_begin(struct model *m, enum device_copy_kind kind, stru
                                   .pool = p != NULL ? p->p.pool : NULL,
                                   .bytes = p != NULL ? p->p.block_bytes : 0,
                                   .done = copy_done,
-                                  .owner = &c->c};
+                                  .ctx = &c->c};
     return c;
 }
 

@@ -260,7 +260,7 @@ bool rig_layers_are(const struct rig_pool *p, const uint32_t *pages, const uint8
 
 static void on_done(struct device_copy *copy)
 {
-    struct rig_copy *c = copy->owner;
+    struct rig_copy *c = copy->ctx;
     c->dones++;
 }
 
@@ -275,7 +275,7 @@ void rig_copy_init(struct rig *r, struct rig_copy *c, enum device_copy_kind kind
                                  .piece = c->piece,
                                  .n = n,
                                  .done = on_done,
-                                 .owner = c}};
+                                 .ctx = c}};
     ck_assert_uint_le(n, RIG_PIECES);
     ck_assert_uint_le(n * per_block, RIG_PAGES_MAX);
     for (uint32_t i = 0; i < RIG_PAGES_MAX; i++)
@@ -319,7 +319,7 @@ int rig_fill_slot(struct rig *r, struct tier_loc loc, const void *bytes, uint32_
 {
     struct rig_copy c = {.c = {.kind = DEVICE_FILL, .bytes = n, .n = 1, .done = on_done}};
     c.c.piece = c.piece;
-    c.c.owner = &c;
+    c.c.ctx = &c;
     c.piece[0] = (struct device_piece){.host = (void *)(uintptr_t)bytes, .slot = loc, .status = 77};
     const int err = rig_copy(r, &c);
     ck_assert(err == 0 || c.piece[0].status == err);

@@ -31,7 +31,7 @@ static bool submitting;
 
 static void on_done(struct tier_op *op)
 {
-    struct job *j = op->owner;
+    struct job *j = op->ctx;
     ck_assert(pthread_equal(pthread_self(), control));
     j->done++;
     j->in_submit = submitting;
@@ -67,7 +67,7 @@ static void submit(struct job *j, const void *src, uint32_t bytes, void *dst)
     j->op.src = src;
     j->op.bytes = bytes;
     j->op.done = on_done;
-    j->op.owner = j;
+    j->op.ctx = j;
     submitting = true;
     copier_submit(c, &j->op, dst);
     submitting = false;
@@ -78,7 +78,7 @@ static void submit_verify(struct job *j, uint32_t bytes, void *slot)
     j->op.kind = TIER_VERIFY;
     j->op.bytes = bytes;
     j->op.done = on_done;
-    j->op.owner = j;
+    j->op.ctx = j;
     copier_submit(c, &j->op, slot);
 }
 
@@ -155,7 +155,7 @@ CASE(sealing_sums_what_another_tier_has_put_there)
 {
     begin(2, MIB);
     uint8_t *slot = noise(MIB);
-    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 300001, .done = on_done, .owner = &j}};
+    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 300001, .done = on_done, .ctx = &j}};
     copier_submit(c, &j.op, slot);
     TURN_UNTIL(loop, j.done);
     ck_assert_int_eq(j.op.status, 0);
@@ -175,7 +175,7 @@ CASE(a_share_of_what_is_waited_for_is_summed_by_the_turn)
     struct job *jobs = calloc(N, sizeof(*jobs));
     for (unsigned i = 0; i < N; i++) {
         jobs[i].op =
-            (struct tier_op){.kind = TIER_SEAL, .bytes = BYTES, .done = on_done, .owner = &jobs[i]};
+            (struct tier_op){.kind = TIER_SEAL, .bytes = BYTES, .done = on_done, .ctx = &jobs[i]};
         if (i % 2 > 0)
             jobs[i].op.kind = TIER_VERIFY, jobs[i].op.flags = TIER_F_AWAITED;
         submitting = true;
@@ -237,7 +237,7 @@ CASE(what_is_large_is_summed_by_a_thread)
         .threads = 1, .inflight_bytes = MIB, .turn_bytes = 256 * 1024};
     begin_as(LOOP_AUTO, &config);
     uint8_t *slot = noise(128 * 1024);
-    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 65537, .done = on_done, .owner = &j}};
+    struct job j = {.op = {.kind = TIER_SEAL, .bytes = 65537, .done = on_done, .ctx = &j}};
     copier_submit(c, &j.op, slot);
     ck_assert(!copier_is_due(c));
     TURN_UNTIL(loop, j.done);

@@ -446,7 +446,7 @@ static uint32_t order[MANY], norder;
 
 static void on_ordered(struct device_copy *c)
 {
-    struct rig_copy *rc = c->owner;
+    struct rig_copy *rc = c->ctx;
     rc->dones++;
     order[norder++] = (uint32_t)(rc - many);
 }
@@ -533,7 +533,7 @@ CASE(words_that_never_come_hold_up_no_copy_that_can_run)
 
 static void submit_again(struct device_copy *c)
 {
-    struct rig_copy *rc = c->owner;
+    struct rig_copy *rc = c->ctx;
     if (++rc->dones < 5)
         rig.d->ops->submit(rig.d, c);
 }

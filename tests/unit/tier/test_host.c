@@ -21,7 +21,7 @@ static const struct host_config config = {
 
 static void on_done(struct tier_op *op)
 {
-    ++*(unsigned *)op->owner;
+    ++*(unsigned *)op->ctx;
 }
 
 /* alloc, submit, publish of one block; returns where it is. */
@@ -34,7 +34,7 @@ static struct tier_loc store(struct tier *t, struct loop *loop, uint32_t princip
                          .bytes = bytes,
                          .label = {.key = {{7}}, .ns = 3},
                          .done = on_done,
-                         .owner = &done};
+                         .ctx = &done};
     ck_assert_int_eq(t->ops->alloc(t, principal, bytes, (struct tier_loc){0}, 1, &op.loc), 0);
     t->ops->submit(t, &op);
     TURN_UNTIL(loop, done);

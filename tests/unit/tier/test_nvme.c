@@ -103,14 +103,14 @@ CASE(what_was_freed_stays_away)
 
 static void on_confirmed(struct tier_op *op)
 {
-    *(int *)op->owner = op->status;
+    *(int *)op->ctx = op->status;
 }
 
 /* By the removal's own commit: nothing else is due. */
 static void confirm_now(void)
 {
     int status = 1;
-    struct tier_op op = {.done = on_confirmed, .owner = &status};
+    struct tier_op op = {.done = on_confirmed, .ctx = &status};
     g.tier->storage->confirm_frees(g.tier, &op);
     for (unsigned i = 0; i < 100 && status == 1; i++)
         rig_turn(&g, 1000);

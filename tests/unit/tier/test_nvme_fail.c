@@ -169,7 +169,7 @@ CASE_EACH(every_operation_of_a_recovery, 2)
 
 static void on_done(struct tier_op *op)
 {
-    *(bool *)op->owner = true;
+    *(bool *)op->ctx = true;
 }
 
 CASE(a_slow_path_is_taken_out_and_comes_back)
@@ -186,7 +186,7 @@ CASE(a_slow_path_is_taken_out_and_comes_back)
                          .dst = dst,
                          .bytes = 5000,
                          .done = on_done,
-                         .owner = &done};
+                         .ctx = &done};
 
     fake_disk_stall(g.disk, 0, true);
     g.tier->ops->submit(g.tier, &op);

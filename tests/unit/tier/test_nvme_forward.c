@@ -406,7 +406,7 @@ static void on_mark(struct tier_op *op)
 {
     ck_assert_int_eq(op->status, 0);
     g.tier->ops->set_label(g.tier, op);
-    *(bool *)op->owner = true;
+    *(bool *)op->ctx = true;
 }
 
 /* While the journal takes its time. */
@@ -421,7 +421,7 @@ static void put_durable_without_journal(uint32_t id)
                          .bytes = sizeof(src),
                          .sum = hash_sum(src, sizeof(src)),
                          .label = rig_label(id),
-                         .owner = &done,
+                         .ctx = &done,
                          .done = on_mark};
     op.label.durable = true;
     ck_assert_int_eq(g.tier->ops->alloc(g.tier, 1, sizeof(src), (struct tier_loc){0}, id, &op.loc),
@@ -498,7 +498,7 @@ CASE(a_rebuild_without_a_path_is_done_again)
 /* A store without forward marks: nothing is looked for; its next start does. */
 static void forgotten(struct journal_txn *c)
 {
-    *(bool *)c->owner = true;
+    *(bool *)c->ctx = true;
 }
 
 CASE_EACH(a_store_without_forward_marks_gets_them, 2)
@@ -506,7 +506,7 @@ CASE_EACH(a_store_without_forward_marks_gets_them, 2)
     bool done = false;
     struct journal *j = fake_journal_of(g.journal);
     struct journal_change change = {.key = NVME_KEY_FORWARD};
-    struct journal_txn c = {.change = &change, .n = 1, .done = forgotten, .owner = &done};
+    struct journal_txn c = {.change = &change, .n = 1, .done = forgotten, .ctx = &done};
     put_durable(1);
     rig_settle(&g);
     rig_close(&g);

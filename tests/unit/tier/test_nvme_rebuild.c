@@ -256,7 +256,7 @@ static void on_done(struct tier_op *op)
 {
     ck_assert_int_eq(op->status, 0);
     g.tier->ops->set_label(g.tier, op);
-    ++*(uint32_t *)op->owner;
+    ++*(uint32_t *)op->ctx;
 }
 
 static void submit_as(struct tier_op *op, uint32_t id, const uint8_t *src, uint32_t bytes,
@@ -268,7 +268,7 @@ static void submit_as(struct tier_op *op, uint32_t id, const uint8_t *src, uint3
                            .bytes = bytes,
                            .sum = hash_sum(src, bytes),
                            .label = rig_label(id),
-                           .owner = done,
+                           .ctx = done,
                            .done = on_done};
     op->label.durable = (flags & TIER_F_DURABLE) != 0;
     ck_assert_int_eq(g.tier->ops->alloc(g.tier, 1, bytes, (struct tier_loc){0}, id, &op->loc), 0);
