@@ -53,7 +53,8 @@ struct node_nvme {
     uint64_t begun_ns, told_ns, end_ns;
     uint64_t ended; /* I/Os that had ended at told_ns */
     uint32_t ns_kept, ns_gone, ns_foreign, blocks;
-    char foreign[2 * KVC_PARAMS_MAX + 32]; /* owner of the first foreign namespace that was found */
+    /* Principal of the first foreign namespace that was found. */
+    char foreign[2 * KVC_PARAMS_MAX + 32];
     int told[DISK_PATHS_MAX], told_journal; /* errors at the last look; 0: none */
     uint8_t format_told[DISK_PATHS_MAX]; /* formatting: 1 begun, 2 a quarter, 3 half; 0: not told */
     uint64_t format_told_ns;
@@ -452,7 +453,7 @@ static void on_ns(void *ctx, const uint8_t *record, uint32_t bytes)
     n->ns_kept += err == 0;
     n->ns_gone += err != 0;
     if (err == KVC_E_DENIED && n->ns_foreign++ == 0 &&
-        core_ns_record_owner(record, bytes, principal, tenant) == 0)
+        core_ns_record_principal(record, bytes, principal, tenant) == 0)
         (void)!snprintf(n->foreign, sizeof n->foreign, "principal '%s', tenant '%s'", principal,
                         tenant);
 }

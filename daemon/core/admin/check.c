@@ -88,13 +88,14 @@ static void check_unevictable(struct core *c, const struct room *room)
     }
     for (uint32_t p = 0; p < s->holders; p++, of = 0) {
         for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-            of += c->ns[i].id && owner_no(c, c->ns[i].principal) == p ? room[i].unevictable : 0;
+            of += c->ns[i].id && principal_index(c, c->ns[i].principal) == p ? room[i].unevictable
+                                                                             : 0;
         MUST(of == s->held[p]);
     }
     MUST(all == s->used && all == c->m.unevictable_bytes);
     for (uint32_t p = 0; p < s->holders; p++, of = 0) {
         for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-            of += c->ns[i].id && owner_no(c, c->ns[i].principal) == p ? room[i].held[0] : 0;
+            of += c->ns[i].id && principal_index(c, c->ns[i].principal) == p ? room[i].held[0] : 0;
         MUST(of == host_room_of(c, p));
     }
     regions_check(c);

@@ -117,9 +117,9 @@ typedef const struct core_identity *(core_who_fn)(void *ctx, const char *princip
 KVC_WARN_UNUSED int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes,
                                     core_who_fn *who, void *ctx);
 /* The principal and tenant that a record names. KVC_E_GONE: the record is damaged. */
-KVC_WARN_UNUSED int core_ns_record_owner(const uint8_t *record, uint32_t bytes,
-                                         char ret_principal[KVC_PARAMS_MAX],
-                                         char ret_tenant[KVC_PARAMS_MAX]);
+KVC_WARN_UNUSED int core_ns_record_principal(const uint8_t *record, uint32_t bytes,
+                                             char ret_principal[KVC_PARAMS_MAX],
+                                             char ret_tenant[KVC_PARAMS_MAX]);
 /* Writes the next prints of namespaces to ret_print, at most n, and moves *cursor on (0 at first).
  * Returns how many it wrote; 0: no more. */
 uint32_t core_ns_prints(const struct core *c, uint32_t *cursor, uint64_t *ret_print, uint32_t n);

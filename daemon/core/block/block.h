@@ -48,7 +48,7 @@ uint32_t index_table_size(uint32_t blocks_max);
  * holder: client_no() or run_principal(). */
 static inline uint32_t run_principal(const struct core *c, uint32_t principal)
 {
-    return c->cfg.clients_max + owner_no(c, principal);
+    return c->cfg.clients_max + principal_index(c, principal);
 }
 void run_init(struct run_list *l);
 /* KVC_E_BUSY: the pool is empty, or the holder has its share. */
@@ -209,8 +209,8 @@ void block_unwanted(struct core *c, struct block *b);
 
 /* ---- room.c ---- */
 
-/* Payload bytes for which a principal has room in memory. owner: owner_no(). */
-uint64_t host_room_of(const struct core *c, uint32_t owner);
+/* Payload bytes for which a principal has room in memory, by principal_index(). */
+uint64_t host_room_of(const struct core *c, uint32_t principal_index);
 /* Counts payload bytes for which ns has taken room in a tier, or (negative) has given it back. */
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes);
 /* Whether so many bytes more would still be within the part of memory that is promised to the

@@ -103,7 +103,7 @@ static void region_keep(struct core *c, struct core_ns *ns, struct tier_loc loc)
         return;
     r->ns = (uint32_t)(ns - c->ns);
     ns->regions++;
-    share_charge(&c->mod.regions->share, owner_no(c, ns->principal), 1);
+    share_charge(&c->mod.regions->share, principal_index(c, ns->principal), 1);
     c->m.unevictable_regions++;
 }
 
@@ -115,7 +115,7 @@ static void region_leave(struct core *c, struct tier_loc loc)
         return;
     struct core_ns *ns = &c->ns[r->ns];
     ns->regions--;
-    share_give(&c->mod.regions->share, owner_no(c, ns->principal), 1);
+    share_give(&c->mod.regions->share, principal_index(c, ns->principal), 1);
     c->m.unevictable_regions--;
 }
 
@@ -223,7 +223,7 @@ static int region_left(const struct core *c, const struct core_ns *ns)
 {
     const struct share *s = &c->mod.regions->share;
     const uint64_t guaranteed = quota_guaranteed_regions(c);
-    const bool full = share_left(s, owner_no(c, ns->principal)) == 0;
+    const bool full = share_left(s, principal_index(c, ns->principal)) == 0;
     if (!full && (guaranteed == 0 || s->used + guaranteed < s->total))
         return 0;
     uint64_t own = 0;

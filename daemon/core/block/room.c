@@ -25,9 +25,9 @@ static void host_room_destroy(struct core *c)
 const struct core_module host_room_module = {CORE_STATE(host_room), .create = host_room_create,
                                              .destroy = host_room_destroy};
 
-uint64_t host_room_of(const struct core *c, uint32_t owner)
+uint64_t host_room_of(const struct core *c, uint32_t principal_index)
 {
-    return c->mod.host_room->share.held[owner];
+    return c->mod.host_room->share.held[principal_index];
 }
 
 void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes)
@@ -35,15 +35,15 @@ void room_count(struct core *c, struct core_ns *ns, unsigned tier, int64_t bytes
     ns->held[tier] += (uint64_t)bytes;
     retain_count(c->retain, ns->account, tier, bytes);
     if (tier == CORE_HOST && bytes > 0)
-        share_charge(&c->mod.host_room->share, owner_no(c, ns->principal), (uint64_t)bytes);
+        share_charge(&c->mod.host_room->share, principal_index(c, ns->principal), (uint64_t)bytes);
     else if (tier == 0)
-        share_give(&c->mod.host_room->share, owner_no(c, ns->principal), (uint64_t)-bytes);
+        share_give(&c->mod.host_room->share, principal_index(c, ns->principal), (uint64_t)-bytes);
 }
 
 bool room_is_promised(const struct core *c, const struct core_ns *ns, uint32_t bytes)
 {
     const struct share *s = &c->mod.host_room->share;
-    return s->held[owner_no(c, ns->principal)] + bytes <= s->each;
+    return s->held[principal_index(c, ns->principal)] + bytes <= s->each;
 }
 
 void room_bind(struct core *c, struct block *b)

@@ -170,7 +170,7 @@ struct run_list {
 struct core_ns {
     uint32_t id; /* slot in the low 16 bits, generation above; 0: the slot is free */
     uint32_t principal;
-    const char *owner, *tenant; /* names of the principal, and of its tenant */
+    const char *principal_name, *tenant; /* names of the principal, and of its tenant */
     struct core_ns_spec spec;
     struct key256 print;  /* digest of identity and spec: equal prints are one namespace */
     uint64_t short_print; /* the first 8 bytes of `print`, which tiers keep; never 0, and no two
@@ -652,8 +652,8 @@ static inline uint32_t client_no(const struct core *c, const struct core_client 
     return pool_index(c->clients, cl);
 }
 
-/* A principal's number, for the shares. Without principals_max all of them count as one. */
-static inline uint32_t owner_no(const struct core *c, uint32_t principal)
+/* A principal's index in the shares. Without principals_max all of them count as one. */
+static inline uint32_t principal_index(const struct core *c, uint32_t principal)
 {
     return c->cfg.principals_max ? principal - 1 : 0;
 }

@@ -62,9 +62,9 @@ uint64_t unevictable_of(struct core *c, const struct block *b)
 static void unevictable_count(struct core *c, struct core_ns *ns, uint64_t was, uint64_t now)
 {
     if (now > was)
-        share_charge(&c->unevictable_share, owner_no(c, ns->principal), now - was);
+        share_charge(&c->unevictable_share, principal_index(c, ns->principal), now - was);
     else if (now < was)
-        share_give(&c->unevictable_share, owner_no(c, ns->principal), was - now);
+        share_give(&c->unevictable_share, principal_index(c, ns->principal), was - now);
     ns->unevictable += now - was;
     c->m.unevictable_bytes += now - was;
 }
@@ -165,7 +165,8 @@ int unevictable_take(struct core *c, const struct core_ns *ns, uint64_t bytes, u
         return 0;
     }
     const uint64_t guaranteed = quota_guaranteed(c);
-    uint64_t by_principal = share_left(s, owner_no(c, ns->principal)), by_owner = by_principal;
+    uint64_t by_principal = share_left(s, principal_index(c, ns->principal));
+    uint64_t by_owner = by_principal;
     if (guaranteed > 0) /* at least this is left; all shares are summed up when it is not enough */
         by_owner = s->total - MIN(s->total, s->used + guaranteed);
     uint64_t own = 0;

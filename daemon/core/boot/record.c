@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Restart: the bytes by which a namespace outlives a run: its owner and all that tells it from
+ * Restart: the bytes by which a namespace outlives a run: its principal and all that tells it from
  * others, little-endian, with a checksum behind. The print in the record is not trusted: it
  * is computed again from the other fields.
  */
@@ -52,7 +52,7 @@ uint32_t core_ns_record(const struct core *c, uint64_t print,
         wcursor_put_u32le(&w, RECORD_MAGIC);
         wcursor_put_u32le(&w, RECORD_VERSION);
         wcursor_put_u64le(&w, print);
-        record_put_text(&w, ns->owner);
+        record_put_text(&w, ns->principal_name);
         record_put_text(&w, ns->tenant);
         put_spec(&w, &ns->spec);
         const struct hash128 sum = hash_sum(ret_record, wcursor_len(&w));
@@ -116,7 +116,7 @@ static void take_spec(struct cursor *r, struct core_ns_spec *s)
 /* The head of a record; the cursor then is before the specification. */
 struct record_head {
     uint64_t print;
-    char owner[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
+    char principal_name[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
 };
 
 static bool record_take_head(const uint8_t *record, uint32_t bytes, struct cursor *ret_cursor,
@@ -133,19 +133,19 @@ static bool record_take_head(const uint8_t *record, uint32_t bytes, struct curso
     if (cursor_u32le(ret_cursor) != RECORD_MAGIC || cursor_u32le(ret_cursor) != RECORD_VERSION)
         return false;
     ret->print = cursor_u64le(ret_cursor);
-    record_take_text(ret_cursor, ret->owner, sizeof ret->owner);
+    record_take_text(ret_cursor, ret->principal_name, sizeof ret->principal_name);
     record_take_text(ret_cursor, ret->tenant, sizeof ret->tenant);
     return cursor_ok(ret_cursor);
 }
 
-int core_ns_record_owner(const uint8_t *record, uint32_t bytes, char ret_principal[KVC_PARAMS_MAX],
-                         char ret_tenant[KVC_PARAMS_MAX])
+int core_ns_record_principal(const uint8_t *record, uint32_t bytes,
+                             char ret_principal[KVC_PARAMS_MAX], char ret_tenant[KVC_PARAMS_MAX])
 {
     struct cursor r;
     struct record_head h = {0};
     if (!record_take_head(record, bytes, &r, &h))
         return KVC_E_GONE;
-    memcpy(ret_principal, h.owner, sizeof h.owner);
+    memcpy(ret_principal, h.principal_name, sizeof h.principal_name);
     memcpy(ret_tenant, h.tenant, sizeof h.tenant);
     return 0;
 }
@@ -161,8 +161,8 @@ int core_ns_restore(struct core *c, const uint8_t *record, uint32_t bytes, core_
     take_spec(&r, &spec);
     if (!cursor_ok(&r) || cursor_left(&r) > 0 || core__ns_fault(&spec) || core__ns_unsound(&spec))
         return KVC_E_GONE;
-    const struct core_identity *id = who(ctx, h.owner);
-    if (!id || strcmp(id->tenant, h.tenant) != 0 || strcmp(id->name, h.owner) != 0)
+    const struct core_identity *id = who(ctx, h.principal_name);
+    if (!id || strcmp(id->tenant, h.tenant) != 0 || strcmp(id->name, h.principal_name) != 0)
         return KVC_E_DENIED;
     struct key256 now;
     if (core__ns_print(c, id, &spec, &now))

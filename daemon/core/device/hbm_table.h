@@ -70,7 +70,7 @@ struct transfer_sum {
 struct transfer_job {
     struct list_node node; /* hbm_table.in_flight */
     struct core *core;
-    uint32_t owner; /* its holder in hbm_device.share: owner_no() */
+    uint32_t principal_index; /* its holder in hbm_device.share: principal_index() */
     const struct transfer_kind *kind;
     bool fenced;     /* it began before its word was reached: it counts in dev->fenced */
     uint32_t holder; /* the client_no() for which it counts in dev->fenced */

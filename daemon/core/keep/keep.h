@@ -13,9 +13,9 @@ struct pin {
     uint64_t id;     /* serial in the upper half, pool index + 1 below; 0: it is being made */
     uint64_t end_ms; /* the time at which it ends; 0: it has no end */
     uint64_t bytes;  /* payload of its blocks */
-    uint32_t ns, principal, tokens; /* ns: id */
-    const char *owner, *tenant;     /* the principal's name and tenant; borrowed */
-    bool in_memory, of_name;        /* as in core_pin */
+    uint32_t ns, principal, tokens;      /* ns: id */
+    const char *principal_name, *tenant; /* the principal's name and tenant; borrowed */
+    bool in_memory, of_name;             /* as in core_pin */
     struct run_list blocks;
     uint32_t held;     /* how many of `blocks` it has pinned: all, unless it is being made */
     uint32_t freed;    /* how many of these it has released, from the first on: 0 before its end */

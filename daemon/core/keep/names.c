@@ -168,12 +168,12 @@ struct core_name *name_new(struct core *c, uint8_t kind, const char *name,
                            const struct core_identity *who, const char *sub)
 {
     struct names *n = c->names;
-    if (!share_take(&n->share, owner_no(c, who->principal), 1))
+    if (!share_take(&n->share, principal_index(c, who->principal), 1))
         return NULL;
     struct core_name *nm = name_slot_take(c, NAME_LIVE);
     nm->kind = kind;
     nm->principal = who->principal;
-    nm->owner = who->name;
+    nm->principal_name = who->name;
     nm->tenant = who->tenant;
     memcpy(nm->name, name, strlen(name));
     memcpy(nm->sub, sub, strlen(sub));
@@ -208,7 +208,7 @@ void name_free(struct core *c, struct core_name *nm)
     if (nm->spare)
         n->spares--;
     else
-        share_give(&n->share, owner_no(c, nm->principal), 1);
+        share_give(&n->share, principal_index(c, nm->principal), 1);
     nm->state = NAME_FREE;
     nm->next = n->free;
     n->free = name_no(c, nm);
@@ -532,7 +532,7 @@ uint32_t core_name_view(struct core *c, const struct core_name *nm, struct core_
     struct where w = {.c = c, .view = ret_view};
     *ret_view = (struct core_name_view){.kind = nm->kind,
                                         .name = nm->name,
-                                        .principal = nm->owner,
+                                        .principal = nm->principal_name,
                                         .tenant = nm->tenant,
                                         .sub = nm->sub,
                                         .model = ns ? ns->spec.model : "",

@@ -59,7 +59,7 @@ int name_put_begin(struct core *c, const struct core_client *cl, const struct co
     else if (in->ids && !name_ids_room(c->names, in->seq->tokens))
         *ret_why = no_ids;
     else if (!name_now(c, cl, in) &&
-             share_left(&c->names->share, owner_no(c, cl->who.principal)) == 0)
+             share_left(&c->names->share, principal_index(c, cl->who.principal)) == 0)
         *ret_why = no_name;
     if (*ret_why)
         return KVC_E_LIMIT;

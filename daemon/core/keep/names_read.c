@@ -13,7 +13,7 @@ struct reader {
     void *ctx;
     struct core_names_found *found;
     uint64_t content;     /* number of the content whose pieces are being read */
-    struct core_name *nm; /* the name being read; NULL: its head was bad or without owner */
+    struct core_name *nm; /* the name being read; NULL: its head was bad or names no principal */
     bool alone;           /* no principal owns the name: its pieces stay in the journal */
     uint32_t key_pieces, last_ids;
     uint64_t held;      /* groups of FULL of which a block is held */
@@ -24,7 +24,8 @@ struct reader {
 
 struct head {
     uint8_t kind, priority, pinned;
-    char name[KVC_STRING_MAX], sub[KVC_STRING_MAX], owner[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
+    char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
+    char principal_name[KVC_STRING_MAX], tenant[KVC_STRING_MAX];
     uint64_t print, bytes, ttl_ms, made_ms, used_ms;
     uint32_t tokens, blocks, key_pieces, nids;
 };
@@ -52,7 +53,7 @@ static bool names_read_take_head(const void *value, uint32_t bytes, struct head 
     h->pinned = cursor_u8(&r);
     names_read_take_text(&r, h->name);
     names_read_take_text(&r, h->sub);
-    names_read_take_text(&r, h->owner);
+    names_read_take_text(&r, h->principal_name);
     names_read_take_text(&r, h->tenant);
     h->print = cursor_u64le(&r);
     h->tokens = cursor_u32le(&r);
@@ -98,7 +99,7 @@ static void on_head(struct reader *r, const void *value, uint32_t bytes)
         return;
     }
     r->newest_ms = MAX(r->newest_ms, MAX(h.made_ms, h.used_ms));
-    const struct core_identity *id = r->who(r->ctx, h.owner);
+    const struct core_identity *id = r->who(r->ctx, h.principal_name);
     struct core_name *old = id ? name_get(r->c, h.kind, h.name, id->principal, h.sub) : NULL;
     if (old)
         name_supersede(r, old);
@@ -147,7 +148,7 @@ static void on_keys(struct reader *r, const uint8_t *value, uint32_t bytes)
     while (ns && cursor_left(&at) >= NAMES_KEY_ROOM) {
         const uint32_t group = cursor_u8(&at), place = cursor_u32le(&at);
         const uint8_t *key = cursor_take(&at, KVC_KEY_BYTES);
-        if (group < ns->spec.ngroups && strcmp(ns->owner, r->nm->owner) == 0)
+        if (group < ns->spec.ngroups && strcmp(ns->principal_name, r->nm->principal_name) == 0)
             hold_key(r, ns, group, place, key);
     }
 }

@@ -58,7 +58,7 @@ struct core_name {
     bool spare;     /* the slot is one of NAMES_SPARES, not one of a name */
     uint32_t next;  /* FREE: the next free slot */
     uint32_t principal;
-    const char *owner, *tenant; /* the principal's name and tenant; borrowed from the identity */
+    const char *principal_name, *tenant; /* the principal's; borrowed from the identity */
     char name[KVC_STRING_MAX], sub[KVC_STRING_MAX];
     uint64_t print;          /* core_ns.short_print of its namespace */
     uint32_t tokens, blocks; /* when it was put */

@@ -85,7 +85,7 @@ static uint32_t put_head(const struct core_name *nm, uint32_t key_pieces, uint8_
     wcursor_put_u8(&w, nm->pinned);
     names_write_put_text(&w, nm->name);
     names_write_put_text(&w, nm->sub);
-    names_write_put_text(&w, nm->owner);
+    names_write_put_text(&w, nm->principal_name);
     names_write_put_text(&w, nm->tenant);
     wcursor_put_u64le(&w, nm->print);
     wcursor_put_u32le(&w, nm->tokens);

@@ -182,20 +182,21 @@ static int pin_allowed(struct core *c, const struct core_ns *ns, const struct pi
 static void pin_free(struct core *c, struct pin *p)
 {
     run_free(c, run_principal(c, p->principal), &p->blocks);
-    share_put(&c->mod.pins->share, owner_no(c, p->principal), c->mod.pins->pool, p);
+    share_put(&c->mod.pins->share, principal_index(c, p->principal), c->mod.pins->pool, p);
 }
 
 struct pin *pin_new(struct core *c, const struct core_pin *in, const struct find *f)
 {
     const struct core_ns *ns = in->seq.ns;
-    struct pin *p = c->cfg.pins_max ? share_get(&c->mod.pins->share, owner_no(c, ns->principal),
-                                                c->mod.pins->pool)
-                                    : NULL;
+    struct pin *p =
+        c->cfg.pins_max
+            ? share_get(&c->mod.pins->share, principal_index(c, ns->principal), c->mod.pins->pool)
+            : NULL;
     if (!p)
         return NULL;
     *p = (struct pin){.ns = ns->id,
                       .principal = ns->principal,
-                      .owner = ns->owner,
+                      .principal_name = ns->principal_name,
                       .tenant = ns->tenant,
                       .tokens = f->tokens,
                       .in_memory = in->in_memory,
@@ -380,7 +381,7 @@ bool core_pin_next(struct core *c, const struct core_client *cl, uint64_t *curso
             .ns = p->ns,
             .tokens = p->tokens,
             .blocks = p->blocks.n,
-            .principal = p->owner,
+            .principal = p->principal_name,
             .tenant = p->tenant,
             .sub = ns ? ns->spec.sub : "",
             .in_memory = p->in_memory,

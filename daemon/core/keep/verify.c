@@ -186,7 +186,7 @@ static void verify_slice_end(struct core *c, struct core_verify *v)
     struct core_client *cl = v->client;
     list_remove(&v->req.node);
     cl->verifying = false;
-    share_give(&c->mod.verify->share, owner_no(c, cl->who.principal), 1);
+    share_give(&c->mod.verify->share, principal_index(c, cl->who.principal), 1);
     v->done(v);
     cl->copies--; /* last: done() may have closed the client, which lives until here */
     core__client_settle(c, cl);
@@ -317,7 +317,7 @@ static const struct core_req_kind verify_req = {.cancel = verify_cancel};
 int core_verify_start(struct core *c, struct core_verify *v)
 {
     _Static_assert(KVC_SHARDS_MAX <= CORE_VERIFY_BLOCKS, "a block fits a slice");
-    const uint32_t who = owner_no(c, v->client->who.principal);
+    const uint32_t who = principal_index(c, v->client->who.principal);
     if ((on_disk(v) && !core_stores(c)) || (v->tier == CORE_VERIFY_HBM && !c->hbm)) {
         v->ret_cursor = v->ret_bytes = 0;
         v->ret_blocks = v->ret_skipped = v->ret_failed = 0;

@@ -676,7 +676,8 @@ static bool ask_free(struct core *c, struct core_ask *ask, bool all)
 
 static void ask_free_slot(struct core *c, struct core_ask *ask)
 {
-    share_put(&c->mod.asks->share, owner_no(c, ask->client->who.principal), c->mod.asks->pool, ask);
+    share_put(&c->mod.asks->share, principal_index(c, ask->client->who.principal),
+              c->mod.asks->pool, ask);
     ask_leave(c);
 }
 
@@ -777,7 +778,8 @@ int core_ask_step(struct core *c, struct core_client *cl, struct core_asking *x,
             return KVC_E_NO_NAMESPACE; /* it was removed, and another has its slot */
         if ((*ret_why = core_seq_fault(&x->in.seq)))
             return KVC_E_BAD_ARGUMENT;
-        x->ask = share_get(&c->mod.asks->share, owner_no(c, cl->who.principal), c->mod.asks->pool);
+        x->ask = share_get(&c->mod.asks->share, principal_index(c, cl->who.principal),
+                           c->mod.asks->pool);
         if (!x->ask)
             return CORE_MORE;
         ask_begin(c, x, cl, x->ask);

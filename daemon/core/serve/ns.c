@@ -136,7 +136,7 @@ static int add_spec(struct sha256 *sha, const struct core_ns_spec *s)
     return err;
 }
 
-/* Begins a digest: its purpose, the daemon's secret, and the owner. */
+/* Begins a digest: its purpose, the daemon's secret, and the principal. */
 static int ns_digest_begin(struct core *c, const char *what, const struct core_identity *who)
 {
     struct sha256 *sha = c->mod.namespaces->sha;
@@ -188,7 +188,7 @@ static bool ns_may_go(const struct core *c, const struct core_ns *ns, uint32_t p
     if (ns->principal == principal || !c->cfg.principals_max)
         return true;
     return !is_attached(c, ns->principal) &&
-           c->mod.namespaces->share.held[owner_no(c, ns->principal)] >
+           c->mod.namespaces->share.held[principal_index(c, ns->principal)] >
                c->mod.namespaces->share.each;
 }
 
@@ -204,7 +204,7 @@ static struct core_ns *ns_free(struct core *c)
  * namespace that was used longest ago. */
 static struct core_ns *ns_slot(struct core *c, uint32_t principal)
 {
-    const uint32_t who = owner_no(c, principal);
+    const uint32_t who = principal_index(c, principal);
     if (share_take(&c->mod.namespaces->share, who, 1)) {
         struct core_ns *ns = ns_free(c);
         MUST(ns != NULL); /* the share counts them */
@@ -219,7 +219,7 @@ static struct core_ns *ns_slot(struct core *c, uint32_t principal)
     }
     if (!best)
         return NULL;
-    share_give(&c->mod.namespaces->share, owner_no(c, best->principal), 1);
+    share_give(&c->mod.namespaces->share, principal_index(c, best->principal), 1);
     MUST(share_take(&c->mod.namespaces->share, who, 1));
     return best;
 }
@@ -259,7 +259,7 @@ int core__ns_find_or_make(struct core *c, const struct core_identity *who,
         c->mod.namespaces->serial = 1;
     *ns = (struct core_ns){.id = c->mod.namespaces->serial << NS_ID_SLOT_BITS | slot,
                            .principal = who->principal,
-                           .owner = who->name,
+                           .principal_name = who->name,
                            .tenant = who->tenant,
                            .spec = *spec,
                            .print = print,

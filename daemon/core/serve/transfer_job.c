@@ -22,17 +22,17 @@ struct transfer_job *transfer_job_take(struct core *c, const struct core_client 
                                        bool fenced)
 {
     struct hbm_table *t = c->hbm;
-    const uint32_t owner = owner_no(c, cl->who.principal), holder = client_no(c, cl);
+    const uint32_t who = principal_index(c, cl->who.principal), holder = client_no(c, cl);
     if (fenced && (!may_be_fenced(t, dev, holder) || !share_take(&dev->fenced, holder, 1)))
         return NULL;
-    struct transfer_job *job = share_get(&dev->share, owner, t->jobs);
+    struct transfer_job *job = share_get(&dev->share, who, t->jobs);
     if (!job) {
         if (fenced)
             share_give(&dev->fenced, holder, 1);
         return NULL;
     }
     job->core = c;
-    job->owner = owner;
+    job->principal_index = who;
     job->holder = holder;
     job->kind = kind;
     job->fenced = fenced;
@@ -55,7 +55,7 @@ void transfer_job_free(struct core *c, struct transfer_job *job)
     list_remove(&job->node);
     if (job->fenced)
         share_give(&dev->fenced, job->holder, 1);
-    share_put(&dev->share, job->owner, c->hbm->jobs, job);
+    share_put(&dev->share, job->principal_index, c->hbm->jobs, job);
     c->hbm->due = true;
 }
 

@@ -52,10 +52,10 @@ CASE(a_namespace_comes_back_as_it_was_or_not_at_all)
     known = NULL;
     ck_assert_int_eq(core_ns_restore(next, record, n, who_is, NULL), KVC_E_DENIED);
     char principal[KVC_PARAMS_MAX], tenant[KVC_PARAMS_MAX];
-    ck_assert_int_eq(core_ns_record_owner(record, n, principal, tenant), 0);
+    ck_assert_int_eq(core_ns_record_principal(record, n, principal, tenant), 0);
     ck_assert_str_eq(principal, one.name);
     ck_assert_str_eq(tenant, one.tenant);
-    ck_assert_int_eq(core_ns_record_owner(record, n - 1, principal, tenant), KVC_E_GONE);
+    ck_assert_int_eq(core_ns_record_principal(record, n - 1, principal, tenant), KVC_E_GONE);
     struct core_identity other = one;
     other.tenant = "another";
     known = &other;
