@@ -39,8 +39,8 @@ void inbox_post(struct inbox *inbox, struct inbox_item *item);
  * inside. */
 KVC_WARN_UNUSED struct inbox_item *inbox_take(struct inbox *inbox);
 
-/* The item after `item` in what take returned, or NULL. Ask before handing `item` on: its new
- * owner may post it again. */
+/* The item after `item` in what take returned, or NULL. Ask before handing `item` on: its
+ * receiver may post it again. */
 static inline struct inbox_item *inbox_next(const struct inbox_item *item)
 {
     return atomic_load_explicit(&item->next, memory_order_relaxed);

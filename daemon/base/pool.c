@@ -38,10 +38,10 @@ struct pool {
     size_t obj_bytes, stride;
     uint32_t count, used, peak, fresh, free_head;
     bool bound;
-    pthread_t owner;
-    void *room;     /* the allocated block */
-    uint8_t *objs;  /* count * stride, aligned */
-    uint64_t *live; /* bit per object, behind the objects */
+    pthread_t thread; /* of the first pool_get() */
+    void *room;       /* the allocated block */
+    uint8_t *objs;    /* count * stride, aligned */
+    uint64_t *live;   /* bit per object, behind the objects */
 };
 
 /* Bytes of the room, or false when they do not fit size_t. */
@@ -103,13 +103,13 @@ void pool_destroy(struct pool **pool)
     *pool = NULL;
 }
 
-static void check_owner(struct pool *pool)
+static void check_thread(struct pool *pool)
 {
     if (!pool->bound) {
         pool->bound = true;
-        pool->owner = pthread_self();
+        pool->thread = pthread_self();
     }
-    MUST(pthread_equal(pool->owner, pthread_self()));
+    MUST(pthread_equal(pool->thread, pthread_self()));
 }
 
 static uint8_t *object(const struct pool *pool, uint32_t idx)
@@ -124,7 +124,7 @@ static bool is_live(const struct pool *pool, uint32_t idx)
 
 static void *next_free(struct pool *pool)
 {
-    check_owner(pool);
+    check_thread(pool);
     uint8_t *obj;
     uint32_t idx;
     if (pool->free_head != NO_INDEX) {
@@ -170,7 +170,7 @@ uint32_t pool_index(const struct pool *pool, const void *obj)
 
 void pool_put(struct pool *pool, void *obj)
 {
-    check_owner(pool);
+    check_thread(pool);
     const uint32_t idx = pool_index(pool, obj);
     MUST(is_live(pool, idx));
     pool->live[idx / 64] &= ~(UINT64_C(1) << (idx % 64));

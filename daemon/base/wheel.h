@@ -23,7 +23,7 @@
 /* now_ns is what wheel_run() was given. */
 typedef void wheel_fn(void *ctx, uint64_t now_ns);
 
-/* Embedded in the owner's object and zeroed before first use; the owner sets fn and ctx. */
+/* Embedded in the caller's object and zeroed before first use; the caller sets fn and ctx. */
 struct wheel_timer {
     struct list_node node; /* the wheel's */
     uint64_t due_ns;       /* the wheel's; may be read */

@@ -251,7 +251,7 @@ static bool ends_well(const struct gpu_op *op)
     return op->kind == GPU_FREE || op->kind == GPU_UNPIN || op->kind == GPU_NOTHING;
 }
 
-/* Makes an operation fail that ended well after the device was given up: its owner was told that
+/* Makes an operation fail that ended well after the device was given up: the caller was told that
  * all is lost. */
 static void end_too_late(struct gpu_op *op)
 {

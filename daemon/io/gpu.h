@@ -15,8 +15,8 @@
  *
  * The driver answers a poll with: ended, not yet, or an error. An error takes the device out: every
  * operation in flight ends with -EIO once nothing touches its memory any more, new ones end with
- * -EIO too, and all memory on the device is void (its owner frees it all the same: the struct stays
- * until then). The device's thread tries to open it again every `retry_ns`; then it is empty.
+ * -EIO too, and all memory on the device is void (the caller frees it all the same: the struct
+ * stays until then). The device's thread tries to open it again every `retry_ns`; then it is empty.
  *
  * Threads: all functions on the control thread, all callbacks there, from loop_turn().
  * Memory: what gpu_open() allocates, and struct gpu_mem.
@@ -107,7 +107,7 @@ struct gpu_op;
 typedef void(gpu_next_fn)(struct gpu_op *op, struct kvc_frag *frag, uint32_t frags_max,
                           uint64_t bytes_max, struct gpu_piece *ret_piece);
 
-/* How the owner of memory, another process, takes it back from a copy at any time: it sets *word to
+/* How another process takes its memory back from a copy at any time: it sets *word to
  * another value than 0. The word is read before each piece is given to the driver (by an emulated
  * device before each copy), and when all has ended. So a copy that ended well neither read nor
  * wrote after the word was set. */

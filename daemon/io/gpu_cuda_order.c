@@ -2,7 +2,7 @@
 /*
  * Keeps copies of a CUDA device in order. Copies run in the order in which they were begun, but two
  * directions use two engines at once. So a copy waits for an earlier one of another stream only if
- * they have memory in common, which copies of well-behaved owners never have.
+ * they have memory in common, which copies of well-behaved clients never have.
  *
  * A table says for each granule of memory which copy of each stream touched it last. Copies that
  * have ended are no entries any more. A granule has one of PROBES places; when others in flight

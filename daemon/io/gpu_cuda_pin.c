@@ -20,7 +20,7 @@ struct cuda_pin {
     void *host;
     uint64_t bytes;
     uint32_t devices;
-    struct gpu_dev *owner;   /* the device whose context has the registration */
+    struct gpu_dev *dev;     /* the device whose context has the registration */
     _Atomic uint64_t serial; /* number of the registration; 0: not registered */
 };
 
@@ -67,7 +67,7 @@ static int register_range(struct gpu_dev *dev, struct cuda_pin *pin)
     const int r = cuda__may(dev, "cuMemHostRegister", said, -EOPNOTSUPP);
     if (r < 0)
         return r;
-    pin->owner = dev;
+    pin->dev = dev;
     atomic_store_explicit(&pin->serial, ++pins.serial, memory_order_release);
     return 0;
 }
@@ -108,9 +108,9 @@ static bool is_registered(const struct cuda_pin *pin)
 static CUresult unregister_there(struct gpu_dev *dev, const struct cuda_pin *pin)
 {
     const struct cuda_api *cu = dev->cuda.cu;
-    if (pin->owner == dev) /* broken: the reset of the context unregisters it */
+    if (pin->dev == dev) /* broken: the reset of the context unregisters it */
         return dev->broken ? CUDA_SUCCESS : cu->MemHostUnregister(pin->host);
-    CUresult r = cu->CtxSetCurrent(pin->owner->context);
+    CUresult r = cu->CtxSetCurrent(pin->dev->context);
     if (r == CUDA_SUCCESS)
         r = cu->MemHostUnregister(pin->host);
     const CUresult back = cu->CtxSetCurrent(dev->broken ? NULL : dev->context);
@@ -121,14 +121,14 @@ static void unregister_range(struct gpu_dev *dev, struct cuda_pin *pin)
 {
     char text[GPU_WHY_BYTES];
     const CUresult r = unregister_there(dev, pin);
-    if (pin->owner == dev) {
+    if (pin->dev == dev) {
         (void)cuda__undone(dev, "cuMemHostUnregister", r);
     } else if (r != CUDA_SUCCESS) {
         cuda_text(dev->cuda.cu, "cuMemHostUnregister", r, text);
         LOG_WARN("gpu: %ju bytes of host memory stay pinned: %s", (uintmax_t)pin->bytes, text);
     }
     atomic_store_explicit(&pin->serial, 0, memory_order_release);
-    pin->owner = NULL;
+    pin->dev = NULL;
 }
 
 /* `dev` no longer has the range. The last device to let go unregisters it and frees the struct. */
@@ -237,7 +237,7 @@ void cuda__unpin_all(struct gpu_dev *dev)
     gpu_cuda_pin_lock();
     LIST_FOR_EACH_SAFE (node, next, &pins.list) {
         struct cuda_pin *pin = CONTAINER_OF(node, struct cuda_pin, node);
-        if (pin->owner == dev)
+        if (pin->dev == dev)
             unregister_range(dev, pin);
     }
     for (uint32_t i = 0; i < dev->pins.n; i++)

@@ -19,16 +19,16 @@ enum { ENTRIES_DEFAULT = 256, IO_THREADS_DEFAULT = 4, IO_THREADS_MAX = 256 };
 #define WATCH_EVENTS (EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLERR | EPOLLHUP)
 #define PIECE_MAX    (1u << 30) /* below the kernel's own limit of 2 GiB - 4 KiB, and aligned */
 
-static void must_be_owner(const struct loop *loop)
+static void must_be_loop_thread(const struct loop *loop)
 {
-    MUST(pthread_equal(loop->owner, pthread_self()));
+    MUST(pthread_equal(loop->thread, pthread_self()));
 }
 
 int loop__init(struct loop *loop, const struct loop_backend_ops *ops,
                const struct loop_config *config)
 {
     loop->ops = ops;
-    loop->owner = pthread_self();
+    loop->thread = pthread_self();
     loop->watches_max = config->watches_max;
     loop->ops_max = config->ops_max;
     loop->woke = config->woke;
@@ -119,7 +119,7 @@ void loop_destroy(struct loop **loop)
 {
     if (!loop || !*loop)
         return;
-    must_be_owner(*loop);
+    must_be_loop_thread(*loop);
     MUST(!(*loop)->in_turn);
     (*loop)->ops->destroy(*loop);
     *loop = NULL;
@@ -165,7 +165,7 @@ static bool fd_is_watched(const struct loop *loop, int fd)
 
 int loop_watch_add(struct loop *loop, struct loop_watch *watch)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     MUST(watch->fn && watch->loop_slot == 0);
     MUST((watch->events & ~(uint32_t)WATCH_EVENTS) == 0);
     if (watch->fd < 0)
@@ -186,7 +186,7 @@ int loop_watch_add(struct loop *loop, struct loop_watch *watch)
 
 int loop_watch_mod(struct loop *loop, struct loop_watch *watch, uint32_t events)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     MUST((events & ~(uint32_t)WATCH_EVENTS) == 0);
     struct loop_slot *slot = loop_slot_of(loop, watch);
     uint32_t before = watch->events;
@@ -201,7 +201,7 @@ int loop_watch_mod(struct loop *loop, struct loop_watch *watch, uint32_t events)
 
 void loop_watch_del(struct loop *loop, struct loop_watch *watch)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     if (watch->loop_slot == 0)
         return;
     uint32_t index = (uint32_t)(loop_slot_of(loop, watch) - loop->slots);
@@ -253,7 +253,7 @@ static void loop_prepare(struct loop_file_op *op)
 
 void loop_file_submit(struct loop *loop, struct loop_file_op *op)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     MUST(loop->ops_inflight < loop->ops_max);
     MUST(op->done);
     loop_prepare(op);
@@ -351,7 +351,7 @@ static void order_insert(struct loop *loop, uint32_t no)
 
 int loop_buffer_set(struct loop *loop, unsigned no, void *base, size_t bytes)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     MUST(no < loop->buffers_max && (base == NULL) == (bytes == 0));
     if (bytes > LOOP_BUFFER_BYTES_MAX)
         return -EINVAL;
@@ -393,7 +393,7 @@ uint32_t loop__buffer_of(const struct loop *loop, const struct loop_piece *piece
 
 int loop_turn(struct loop *loop, int64_t timeout_ns)
 {
-    must_be_owner(loop);
+    must_be_loop_thread(loop);
     MUST(!loop->in_turn);
     loop->in_turn = true;
     int r = loop->ops->turn(loop, timeout_ns);

@@ -49,7 +49,7 @@ struct loop_buffer {
 /* First member of each backend's struct. Control thread only. */
 struct loop {
     const struct loop_backend_ops *ops;
-    pthread_t owner;
+    pthread_t thread; /* that created the loop */
     bool in_turn;
     void (*woke)(void *ctx);
     void *woke_ctx;

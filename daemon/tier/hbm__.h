@@ -224,7 +224,7 @@ KVC_WARN_UNUSED int hbm__pool_open(struct device *d, const struct device_pool_sp
 void hbm__pool_close(struct device *d, struct device_pool *pool);
 uint64_t hbm__pool_block_bytes(const struct device_pool *pool, uint32_t group);
 void hbm__pool_release(struct device_pool *pool);
-/* After gpu_close(): frees pools and memory that their owners did not give back. */
+/* After gpu_close(): frees pools and memory that their users did not give back. */
 void hbm__pools_destroy(struct hbm *h);
 
 /* --- hbm_copy.c --- */

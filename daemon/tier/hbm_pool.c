@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers' memory on a device and the pools in it. Imported memory is freed when its owner has
+ * Workers' memory on a device and the pools in it. Imported memory is freed when its user has
  * dropped it and no region of a pool names it. A pool is freed when it is closed and has no copy in
  * flight.
  */

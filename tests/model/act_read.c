@@ -211,8 +211,8 @@ void do_redeem(struct model *m)
     if (forged)
         l.ticket[rnd(m, KVC_TICKET_BYTES)] ^= 1 + (uint8_t)rnd(m, 255);
     struct core_held held;
-    uint32_t owner = m->client[l.client].who.principal;
-    bool good = l.alive && !forged && owner == m->client[c].who.principal;
+    uint32_t principal = m->client[l.client].who.principal;
+    bool good = l.alive && !forged && principal == m->client[c].who.principal;
     int want = good ? lease_verdict(m, c, l.block, l.n) : KVC_E_NO_LEASE;
     HOLDS(m, core_redeem(m->core, m->client[c].cl, l.ticket, &held) == want);
     if (want)

@@ -231,9 +231,9 @@ static void arrive(struct sim *s, struct sim_client *cl, struct sim_req *r,
     const struct sim_ticket *t = &r->ticket;
     if (r->op != KVC_OP_REDEEM || !t->lease || s->slices) /* then it may end before its turn */
         return;
-    const struct sim_client *owner = &s->client[t->client];
-    for (uint32_t i = 0; i < SIM_LEASES && owner->life == t->life; i++)
-        r->ticket_good |= owner->lease[i].id == t->lease;
+    const struct sim_client *holder = &s->client[t->client];
+    for (uint32_t i = 0; i < SIM_LEASES && holder->life == t->life; i++)
+        r->ticket_good |= holder->lease[i].id == t->lease;
     r->ticket_good &= t->principal == cl->principal;
     r->ticket_bad = !r->ticket_good;
 }

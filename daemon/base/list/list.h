@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Intrusive doubly linked list. The owner embeds a struct list_node; a head is a list_node too.
+ * Intrusive doubly linked list. The caller embeds a struct list_node; a head is a list_node too.
  *
  * Ownership: the list owns nothing. A node is on at most one list at a time.
  * Threads: none of its own; whoever owns the head owns every node on it.

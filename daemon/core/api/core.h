@@ -34,7 +34,7 @@
 #define CORE_NONE UINT32_MAX
 
 struct core;
-struct core_client; /* one session: owner of leases, reservations and copies in flight */
+struct core_client; /* one session: holder of leases, reservations and copies in flight */
 struct core_ns;
 struct kvc_block_info;
 
@@ -304,7 +304,7 @@ void core_client_view(const struct core *c, const struct core_client *cl,
                       struct core_client_view *ret_view);
 
 /* A request that the client has under way, and that the end of the client cancels: a commit, send,
- * verification or evict job. It is embedded in its owner's memory until done() has run. */
+ * verification or evict job. It is embedded in the caller's memory until done() has run. */
 struct core_req {
     struct list_node node; /* the core's from here on; linked while the request is under way */
     const struct core_req_kind *kind;
@@ -352,9 +352,9 @@ const char *core_seq_fault(const struct core_seq *seq);
 KVC_WARN_UNUSED int core_lookup(struct core *c, const struct core_seq *seq, bool touch,
                                 struct core_prefix *ret_prefix, const char **ret_why);
 
-/* A request that waits: for a block, for loads, or for room. Embedded in its owner's memory, zeroed
- * before its first use; the owner sets fn, core the rest. After fn was called the waiter may still
- * hold loaded blocks, until the request asks again with it, or core_waiter_cancel(). */
+/* A request that waits: for a block, for loads, or for room. Embedded in the caller's memory,
+ * zeroed before its first use; the caller sets fn, core the rest. After fn was called the waiter
+ * may still hold loaded blocks, until the request asks again with it, or core_waiter_cancel(). */
 struct core_waiter {
     struct list_node node;
     /* Called from core_run_done(); the request asks again then. */
@@ -599,7 +599,7 @@ KVC_WARN_UNUSED int core_drop_step(struct core *c, struct core_client *cl, uint6
  * the checksum of the block. If they differ the block is removed as corrupt, as by a verification,
  * and is not copied: a fill leaves it out, and a send gives it the status TIER. */
 
-/* Copies of a lease's blocks on a device; embedded in its owner's memory until done() has run. */
+/* Copies of a lease's blocks on a device; embedded in the caller's memory until done() has run. */
 struct core_fill {
     uint64_t lease;
     uint32_t device; /* number */
@@ -890,7 +890,7 @@ struct core_gone {
 void core_gone_await(struct core *c, struct core_gone *g);
 void core_gone_cancel(struct core_gone *g);
 
-/* An eviction on request, of all blocks that meet its conditions. Embedded in its owner's memory
+/* An eviction on request, of all blocks that meet its conditions. Embedded in the caller's memory
  * until done() has run or the client is closed. */
 struct core_evict_job {
     struct core_req req;

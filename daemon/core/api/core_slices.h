@@ -110,7 +110,7 @@ struct core_climb {
     int err;                               /* why the tip cannot be held; 0: no error yet */
 };
 
-/* core_reserve() in slices; embedded in its owner's memory, and may be moved between two slices. */
+/* core_reserve() in slices; embedded in the caller's memory. It may be moved between two slices. */
 struct core_reserving {
     struct core_reserve in; /* its pointers are borrowed until the last slice */
     uint8_t *statuses;      /* in.n statuses; borrowed as well; final after the last slice */

@@ -86,7 +86,7 @@ struct core_req_kind {
     bool stays; /* it goes on while its client is in quarantine, and is cancelled when the client is
                  * closed */
 };
-/* The request is under way from now on, until its owner takes it off the list. */
+/* The request is under way from now on, until the caller takes it off the list. */
 void req_begin(struct core_client *cl, struct core_req *req, const struct core_req_kind *kind);
 
 /* ---- block.c ---- */

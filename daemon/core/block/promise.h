@@ -27,7 +27,7 @@ struct promise_walk {
 };
 
 /* The blocks that are to be durable: a block of a commit with all before it, or the blocks that a
- * name reaches. The owner sets block and gen, or name, and cancel and done. */
+ * name reaches. The caller sets block and gen, or name, and cancel and done. */
 struct promise {
     struct list_node node;      /* among all promises (promise.c) */
     uint32_t block, gen;        /* of a commit: its block; not used if `name` is set */

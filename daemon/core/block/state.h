@@ -199,7 +199,7 @@ struct core_ns {
     struct list_node waiting;            /* core_waiter: requests that wait for its blocks */
 };
 
-/* A client: the owner of leases, loads, reservations and requests. */
+/* A client: the holder of leases, loads, reservations and requests. */
 struct core_client {
     struct core_identity who;
     void (*idle)(void *ctx); /* core_client_open(): called when the client has been freed */

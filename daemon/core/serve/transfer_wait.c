@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The queue before a device. Sends and commits out of pages wait here while all jobs of the device
- * are taken. Each waits in its owner's memory.
+ * are taken. Each waits in the caller's memory.
  *
  * Clients take turns. A copy whose word has not come is passed by others. When a job ends, the next
  * waiting copy may begin; words and deadlines are looked at from time to time. While a copy is
