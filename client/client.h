@@ -6,11 +6,11 @@
  * (control socket connected, HELLO unanswered) -> REOPENING (an epoch begins; known namespaces are
  * being opened) -> UP -> DOWN. Only kvc__down() and kvc__lost() lead back to DOWN.
  *
- * Life of an op: NEW -> SENT -> DONE. Three stages may come between. PARKED: the request waits
+ * Life of an op: NEW -> SENT -> DONE. Four stages may come between. PARKED: the request waits
  * until its namespace and its pool are open. CHUNKS: an acquire waits for chunks. QUIESCING: an op
  * that borrows the caller's memory was answered too late, and waits for the reply to its CANCEL.
- * When the link ends, an op that borrows pages is in DAEMON_EXIT until the daemon's copies have
- * ended.
+ * DAEMON_EXIT: the link has ended, and an op that borrows pages waits until the daemon's copies
+ * have ended.
  *
  * Arriving messages move ops on. Only op__await() and functions like it wait. Everything runs in
  * the caller's thread inside a call; libzmq's I/O thread only moves bytes.

@@ -77,7 +77,7 @@ struct config_given {
 };
 
 /* A section of the file is a struct of the same name, and a key its member: the key nvme.limit is
- * cfg->nvme.limit. */
+ * cfg->nvme.limit. Times are in nanoseconds, sizes in bytes. */
 struct config {
     char runtime_dir[CONFIG_PATH_BYTES];
     char socket_mode_text[8]; /* octal, as written */

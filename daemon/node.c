@@ -343,7 +343,7 @@ static int node_turn(struct node *n, uint64_t until_ns, bool *more)
     if (!front_idle(n->front))
         front_receive(n->front, REQUESTS_PER_TURN, on_request, n);
     turn_piece(TURN_WOKEN, 0, core_run_done(n->core));
-    *more = core_placement_step(n->core);
+    *more = core_background_step(n->core);
     svc_turn_end(n->svc);
     node_warm_turn(&n->warm);
     node_names_turn(n->names, n->core);

@@ -33,7 +33,7 @@
 struct cuda_lists {
     CUmodule module;
     CUfunction kernel;       /* NULL: the kernel does not run on this device */
-    uint32_t n, at;          /* number of lists; the list that is filled next */
+    uint32_t n, at;          /* number of lists; the list that is being filled */
     uint32_t filled;         /* fragments in list `at` */
     struct kvc_frag *memory; /* of all lists */
     struct cuda_list {

@@ -7,18 +7,19 @@
  * caller provides. The caller is one thread. Time is given, in whole milliseconds that never go
  * back.
  *
- * The cache is a forest and a hit is a prefix, so a block with descendants in the cache may not go:
- * the caller's `can_evict` says so, and also no to blocks that are leased or being written. Touches
- * of one request come deepest block first, so that in any recency order a parent is younger than
- * its children; insert() keeps that for a new child of an old parent.
+ * The cache is a forest and a hit is a prefix, so a block with descendants in the cache is not
+ * evicted for good: the caller's `can_evict` says whether a block may leave the policy's tier, and
+ * says no to blocks that are leased or being written. Touches of one request come deepest block
+ * first, so that in any recency order a parent is younger than its children; insert() keeps that
+ * for a new child of an old parent.
  *
  * Lists. A policy keeps up to `lists_max` orders apart: one for each pair of an owner with a quota
  * and a level of retention (retain.h says which is asked). Each block is in one list. What is
  * learned may be shared by all of them.
  *
  * A block is known from insert() to remove(). It is in its list's order, or aside (see victim), or
- * parked: out of the order because it is not in the tier that the policy evicts from, and still
- * known, so that worth() can rank it.
+ * parked: out of the order, because it is not in the policy's tier or leaves that tier now, and
+ * still known, so that worth() can rank it.
  */
 #ifndef KVC_POLICY_H
 #define KVC_POLICY_H

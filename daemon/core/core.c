@@ -125,10 +125,10 @@ static const struct block_subscriber subscribers[] = {
     {BLOCK_GONE | BLOCK_STORED | BLOCK_MOVED, promise_hear},
     {BLOCK_MOVED | BLOCK_CHECKED, reconcile_hear},
     {BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD | BLOCK_CHILDLESS, policy_hear},
-    {BLOCK_GONE | BLOCK_MOVED, load_hear},
+    {BLOCK_GONE | BLOCK_MOVED, load_passed_hear},
     {BLOCK_GONE, hbm_copy_hear},
     {BLOCK_GONE | BLOCK_MOVED | BLOCK_CHECKED | BLOCK_UNHELD, settle_hear},
-    {BLOCK_MOVED, loader_hear},
+    {BLOCK_MOVED, load_retry_hear},
     {BLOCK_MOVED, room_hear},
     {0, NULL},
 };

@@ -53,7 +53,7 @@ static bool step_is_last(unsigned i)
     return i + 1 == ARRAY_LEN(steps) || steps[i + 1].piece != steps[i].piece;
 }
 
-bool core_placement_step(struct core *c)
+bool core_background_step(struct core *c)
 {
     uint64_t work = c->work.done;
     bool more = false;

@@ -83,7 +83,7 @@ struct session_work {
 
 enum session_state {
     SESSION_FREE,
-    SESSION_CONNECTED, /* its HELLO was not received yet */
+    SESSION_CONNECTED, /* the HELLO of its attach connection was not received yet */
     SESSION_STAGING,   /* its staging area is being made */
     SESSION_READY,
     SESSION_DROPPED, /* ended by the daemon; its leases stay until its process has ended or
@@ -93,7 +93,7 @@ enum session_state {
 
 struct session {
     uint8_t state;           /* enum session_state */
-    bool greeted;            /* control-plane HELLO done */
+    bool greeted;            /* the HELLO of its control socket was answered */
     bool close_pending;      /* to be dropped at the end of the turn, with close_status */
     bool unreachable;        /* a reply could not be delivered */
     bool told;               /* its begin is in the log, and its end will be */
@@ -282,8 +282,8 @@ void work_wait(struct call *call, void (*step)(struct call *call));
 void work_leave(struct call *call);
 /* To be called before a piece of work for a session; returns `begun` of work_charge(). */
 uint64_t work_begin(const struct svc *s);
-/* Charges the session for the work done since, and for a request of so many bytes, which may be
- * 0. */
+/* Charges the session for the work done since `begun`, in a request or call of operation op, and
+ * for a message of so many bytes, which may be 0. */
 void work_charge(struct session *se, uint32_t op, uint64_t begun, size_t bytes);
 void work_run(struct svc *s);
 /* When work_run() has something to do: 0 = now, UINT64_MAX = nothing waits. */

@@ -10,8 +10,8 @@
  * Limits are exact: the bytes of slots handed out never pass limit_bytes, and slots of one size of
  * at most chunk_bytes / 16 reach it (arena_sizes() says how many chunks that takes).
  *
- * Thread: control thread. The arena never reads a slot's payload; it keeps the generation, which
- * tells readers when the payload changed.
+ * Thread: control thread. Only arena_shift() touches a slot's payload: it copies the payload to
+ * another slot. The generation tells readers when the payload changed.
  * Memory: all of it is allocated in arena_create(), except for chunks that replace others.
  */
 #ifndef KVC_TIER_ARENA_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What arena.c, arena_room.c, arena_evacuate.c and arena_size.c share; for these files only.
+ * What arena.c and the files arena_*.c share; for these files only.
  *
  * Everything that steers the arena is in private memory; shared memory only receives copies. All
  * tables are sized for the worst case, mapped at create, and touched as they are used.
@@ -92,7 +92,7 @@ struct arena {
     uint64_t gen;        /* the generation that was given last */
 
     struct backing *backing;
-    struct ns_records *names; /* NULL: nothing is kept for the next run */
+    struct ns_records *names; /* records of namespaces; NULL: nothing is kept for the next run */
     bool recovering; /* chunks of the run before are kept, and arena_recover() is to come */
 
     struct arena_chunk *chunks;

@@ -287,7 +287,7 @@ static void nvme_stats(const struct tier *t, struct tier_stats *ret)
         .used_bytes = (n->pages.live + n->pages.reserved) * NVME_PAGE,
         .used_slots = n->entries.used,
         .inflight_ops = n->inflight.n,
-        .turn_ms = n->reclaim.oldest_ns ? (n->now_ns - n->reclaim.oldest_ns) / 1000000 + 1 : 0,
+        .turn_ms = n->reclaim.opened_ns ? (n->now_ns - n->reclaim.opened_ns) / 1000000 + 1 : 0,
         .inflight_bytes = n->inflight.write_bytes + n->inflight.read_bytes};
     for (uint32_t i = 0; i < n->paths; i++)
         ret->faulted_bytes += n->path[i].formatted * seg_bytes;

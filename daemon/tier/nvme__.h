@@ -461,7 +461,7 @@ struct nvme_store {
     uint32_t epoch;     /* of this start */
     uint32_t gen_count; /* generations given to segments since the start */
     uint64_t seq_count; /* nvme_extent.seq of the newest extent */
-    uint64_t since_seq; /* no extent from this one on was lost */
+    uint64_t since_seq; /* the first extent behind the last one that was lost */
 };
 
 /* How much of a table with numbered records is in use. */
@@ -482,14 +482,16 @@ struct nvme_seg_use {
 /* Reclaim is in vain while core keeps all blocks: writing them again gains no room. Then it is
  * tried ever more rarely. */
 struct nvme_vain {
-    uint32_t most;  /* the highest count of free and DELETING segments, less those that PUTs took */
+    uint32_t most;  /* the highest count of free and DELETING segments at the begin of a reclaim;
+                     * each segment that a PUT opens lowers it */
     uint32_t begun; /* segments that reclaim has begun since the last gain of room */
     bool asked;     /* a PUT was refused for want of room since the last try */
     uint64_t freed_pages;        /* of freed blocks; an eighth of a segment is a gain of room */
     uint64_t until_ns, pause_ns; /* when the next try may begin; how long it waits */
 };
 struct nvme_reclaim {
-    uint64_t oldest_ns; /* when the segment begun last had been opened; 0: none since the start */
+    uint64_t opened_ns; /* nvme_seg.opened_ns of the segment that was begun last; 0: none since the
+                         * start */
     uint64_t told_ns;   /* when core was last told of a block */
     struct nvme_vain vain;
 };
@@ -838,7 +840,7 @@ struct nvme_candidate {
     bool forward; /* found behind the extents that the journal names */
     bool unread;  /* forward: it cannot be read now */
     bool broken;  /* a record of a namespace in it is torn, so no durable PUT of it, or of
-                     extents behind it, has ended */
+                     extents behind it, has ended with 0 */
     uint8_t dead[NVME_MAP_BYTES];
 };
 struct nvme_candidates {

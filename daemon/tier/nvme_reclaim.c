@@ -140,7 +140,7 @@ static void nvme_reclaim_begin(struct nvme *n, uint32_t seg)
     MUST(s->state == NVME_S_FULL && n->seg_use.victims < n->segs);
     count_begun(n);
     if (s->opened_ns != 0)
-        n->reclaim.oldest_ns = s->opened_ns;
+        n->reclaim.opened_ns = s->opened_ns;
     s->state = NVME_S_VICTIM;
     s->told = s->extents;
     s->unread = false;

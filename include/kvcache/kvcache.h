@@ -50,7 +50,7 @@
  * a later version adds fields, and zero in such a field means the behaviour of before. Size and
  * layout are part of the ABI of one soname. A field is added at the end, in a release with a new
  * soname, so recompiling is enough. Before 1.0 each minor version has its own soname
- * (libkvcache.so.0.5).
+ * (libkvcache.so.0.MINOR).
  */
 #ifndef KVCACHE_KVCACHE_H
 #define KVCACHE_KVCACHE_H
@@ -198,7 +198,8 @@ struct kvc_ns_spec {
     bool with_tokens; /* stores pass the token ids of their blocks */
     /* What this session needs to compute KV. 0 = unknown: all that is cached is worth loading. */
     uint64_t prefill_ns_per_token;
-    uint64_t prefill_ns_per_token_pair; /* the quadratic part, in 1e-6 ns */
+    uint64_t prefill_ns_per_token_pair; /* the quadratic part: a token costs so many millionths of
+                                         * a nanosecond more for each token before it */
     uint32_t groups;                    /* 1 to KVC_GROUPS_MAX */
     struct kvc_group_spec group[KVC_GROUPS_MAX];
 };
@@ -332,7 +333,8 @@ KVC_API KVC_MUST_USE int kvc_redeem(struct kvc_ns *ns, const uint8_t ticket[KVC_
  * memory. Reading a hold's bytes never faults before its release. */
 KVC_API KVC_MUST_USE int kvc_hold_check(const struct kvc_hold *hold);
 /* Releases the hold and its lease, and sets *hold to NULL. Does not wait for a reply. Accepts NULL
- * and a pointer to NULL. kvc may be NULL: the hold knows its session. */
+ * and a pointer to NULL. kvc is not used, because the hold knows its session; NULL will
+ * do. */
 KVC_API void kvc_release(struct kvc *kvc, struct kvc_hold **hold);
 
 /* ---- writing ---- */

@@ -101,7 +101,7 @@ void do_evict(struct model *m)
     foresee(m, &job, &who, &f);
     free(f.gone);
     core_evict_start(m->core, &job);
-    while (core_placement_step(m->core))
+    while (core_background_step(m->core))
         continue;
     HOLDS(m, job.client == NULL);
     if (job.bytes == 0) {
@@ -117,7 +117,7 @@ void evict_all(struct model *m)
 {
     struct core_evict_job job = {.client = m->admin, .done = on_job_done};
     core_evict_start(m->core, &job);
-    while (core_placement_step(m->core))
+    while (core_background_step(m->core))
         continue;
     HOLDS(m, job.client == NULL && job.ret_kept == 0);
     m_sync(m, true);

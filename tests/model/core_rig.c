@@ -127,7 +127,7 @@ void rig_close(struct rig *r, unsigned client)
 static unsigned rig_turn(struct rig *r)
 {
     (void)core_run_done(r->core);
-    (void)core_placement_step(r->core);
+    (void)core_background_step(r->core);
     unsigned n = fake_tier_run(r->tier, 1000, 0);
     for (unsigned i = 0; i < r->cfg.ndevices; i++) {
         n += fake_device_run(r->device[i], 1000, 0);
@@ -276,7 +276,7 @@ void rig_evict(struct rig *r, struct core_evict_job *job)
     job->done = on_job;
     core_evict_start(r->core, job);
     while (job->cursor != UINT32_MAX) {
-        (void)core_placement_step(r->core);
+        (void)core_background_step(r->core);
         if (job->evicted) /* and I/O that holds some of it has to end */
             (void)rig_turn(r);
     }

@@ -246,7 +246,7 @@ static void do_evict(void)
     job.older_than_ms = rnd(400);
     core_evict_start(r.core, &job);
     while (job.client) {
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         if (job.evicted) /* and I/O that holds some of it has to end */
             copies_end();
     }
@@ -574,7 +574,7 @@ static void one_turn(void)
         operations[i].fn();
     core_check(r.core);
     (void)core_run_done(r.core);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     core_check(r.core);
     if (rnd(3) == 0)
         rig_step(&r);

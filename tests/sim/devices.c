@@ -757,7 +757,7 @@ void sim_hbm_end(struct sim *s)
         sim_tier_step(s, true);
         sim_disk_step(s, true);
         (void)core_run_done(s->core);
-        (void)core_placement_step(s->core);
+        (void)core_background_step(s->core);
     }
     SIM_CHECK(s, is_quiet(s), "engines do not become idle");
     s->totals->hbm_only += core_metrics(s->core)->hbm_only_hits;

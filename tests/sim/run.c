@@ -242,7 +242,7 @@ static void turn(struct sim *s)
     sim_hbm_step(s);
     (void)core_run_done(s->core);
     sim_read_answers(s);
-    s->more = core_placement_step(s->core);
+    s->more = core_background_step(s->core);
     sim_read_answers(s);
     svc_turn_end(s->svc);
     if (s->slices) /* else it answers nobody */
@@ -274,7 +274,7 @@ static void evict_all(struct sim *s)
     struct core_evict_job job = {.client = s->observer[3], .done = on_job, .force = true};
     core_evict_start(s->core, &job);
     for (uint32_t i = 0; i < QUIET_TURNS && job.client; i++) {
-        (void)core_placement_step(s->core);
+        (void)core_background_step(s->core);
         if (job.client && job.evicted) /* and I/O that holds some of it has to end */
             io_ends(s);
     }
@@ -321,7 +321,7 @@ static void end(struct sim *s)
         sim_tier_step(s, true);
     (void)core_run_done(s->core);
     while (s->slices && core_has_steps(s->core)) /* large leases end in slices */
-        (void)core_placement_step(s->core);
+        (void)core_background_step(s->core);
     sim_read_answers(s);
     sim_hbm_end(s);
     SIM_CHECK(s, svc_is_quiet(s->svc) && svc_is_empty(s->svc), "it does not become empty");

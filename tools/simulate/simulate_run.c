@@ -43,7 +43,7 @@ int __wrap_hash_random(void *p, size_t n)
 static bool simulate_run_turn(struct world *w)
 {
     bool more = core_run_done(w->core) > 0;
-    more |= core_placement_step(w->core);
+    more |= core_background_step(w->core);
     more |= null_tier_run(w->host) > 0;
     if (w->log)
         more |= null_tier_run(w->log) > 0;

@@ -37,7 +37,7 @@ void rules_begin(struct core *c)
 void core_policy_view(const struct core *c, struct core_policy_view *ret_view)
 {
     struct worth_speed speed = {0};
-    worth_disk_speed(c, &speed);
+    reads_disk_speed(c, &speed);
     *ret_view = (struct core_policy_view){.now = rules_now(c),
                                           .start = c->mod.rules->start,
                                           .hints = c->cfg.policy->advise != NULL,

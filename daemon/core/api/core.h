@@ -168,16 +168,17 @@ void core_tick(struct core *c, uint64_t now_ns);
  * may have looked at a bounded number of keys; the next turn calls the rest. Returns how many
  * waiters were called. */
 unsigned core_run_done(struct core *c);
-/* Whether core_run_done() or core_placement_step() has something to do that a request waits for. */
+/* Whether core_run_done() or core_background_step() has something to do that a request waits for.
+ */
 bool core_has_done(const struct core *c);
-/* Whether core_placement_step() has something to do at once, perhaps begun by a request after its
+/* Whether core_background_step() has something to do at once, perhaps begun by a request after its
  * last call. */
 bool core_has_steps(const struct core *c);
 /* The time at which the next step has something to do, if none has now; UINT64_MAX: no step waits
  * for time alone. */
 uint64_t core_next_ns(const struct core *c);
 /* Runs one bounded step of background work; true: there is more. */
-bool core_placement_step(struct core *c);
+bool core_background_step(struct core *c);
 
 METRIC_STRUCT(core, CORE_METRICS);
 struct metric_set core_metric_set(const struct core *c);
@@ -715,7 +716,7 @@ KVC_WARN_UNUSED int core_pin(struct core *c, const struct core_pin *in,
                              struct core_pinned *ret_pinned, const char **ret_why);
 /* Ends a pin. cl: the asker, which may end pins of its principal, or as an administrator any pin,
  * but no pin of a name; NULL: the daemon itself. 0. CORE_MORE: the pin has ended, and its blocks
- * are released in slices, by core_unpin_step() or else by core_placement_step(). KVC_E_NO_NAME:
+ * are released in slices, by core_unpin_step() or else by core_background_step(). KVC_E_NO_NAME:
  * there is no such pin, or the asker may not end it. */
 KVC_WARN_UNUSED int core_unpin(struct core *c, const struct core_client *cl, uint64_t id);
 struct core_pin_view {
@@ -882,7 +883,7 @@ struct core_places {
 /* A wait until all removals of blocks so far outlive a crash. Zeroed before its first use. */
 struct core_gone {
     struct list_node node; /* the core's: queued until fn is called or core_gone_cancel() */
-    /* Called from core_placement_step(). err 0: they outlive a crash; KVC_E_TIER: the blocks are
+    /* Called from core_background_step(). err 0: they outlive a crash; KVC_E_TIER: the blocks are
      * removed, but may come back after a crash. */
     void (*fn)(struct core_gone *g, int err);
 };
@@ -904,7 +905,7 @@ struct core_evict_job {
     bool dry_run;                     /* nothing is evicted; results say what would be */
     bool force; /* pinned and named blocks too; never one that is leased or being written */
     struct core_client *client;               /* whose rights count; closing it ends the job */
-    void (*done)(struct core_evict_job *job); /* once, from core_placement_step() */
+    void (*done)(struct core_evict_job *job); /* once, from core_background_step() */
 
     uint64_t ret_blocks, ret_bytes, ret_kept; /* results: blocks and bytes that were evicted; blocks
                                                * that meet the conditions and stay */
@@ -920,7 +921,7 @@ struct core_evict_job {
     uint64_t age_bytes[64];  /* bytes that meet the conditions, by age_class() */
     uint32_t age_floor;      /* only blocks of this age class and older ones are evicted */
 };
-/* Begins an eviction, which runs in slices from core_placement_step(). done() runs there, once,
+/* Begins an eviction, which runs in slices from core_background_step(). done() runs there, once,
  * when the removals outlive a crash. A dry run tells what would be evicted if no other request
  * changed anything meanwhile. */
 void core_evict_start(struct core *c, struct core_evict_job *job);

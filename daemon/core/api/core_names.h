@@ -38,7 +38,7 @@ struct core_name_id {
  * core_name_cancel(). */
 struct core_name_waiter {
     struct list_node node;
-    void (*fn)(struct core_name_waiter *w, int err); /* called from core_placement_step() */
+    void (*fn)(struct core_name_waiter *w, int err); /* called from core_background_step() */
     uint64_t content;                                /* the core's: the content to be written */
     bool saved;                                      /* the core's: it waits also until the blocks
                                                       * are on disk */
@@ -104,7 +104,7 @@ KVC_WARN_UNUSED int core_name_forget(struct core *c, struct core_name *name,
                                      struct core_evicted *evict, struct core_name_waiter *waiter);
 /* core_name_forget() in slices. core_name_forget_begin() returns the same as core_name_forget();
  * afterwards the name is not found any more. Its blocks are released by core_name_forget_step(), or
- * else by core_placement_step(). `evicted` is complete after the last slice. */
+ * else by core_background_step(). `evicted` is complete after the last slice. */
 struct core_forgetting {
     struct core_name *name; /* the core's; NULL: all blocks are released */
     struct core_evicted evicted;
@@ -114,8 +114,8 @@ KVC_WARN_UNUSED int core_name_forget_begin(struct core *c, struct core_name *nam
                                            struct core_name_waiter *waiter);
 /* Runs a slice. True: there is more. */
 KVC_WARN_UNUSED bool core_name_forget_step(struct core *c, struct core_forgetting *x);
-/* The caller runs no more slices, and its x is not written any more; core_placement_step() releases
- * the rest. */
+/* The caller runs no more slices, and its x is not written any more; core_background_step()
+ * releases the rest. */
 void core_name_forget_cancel(struct core_forgetting *x);
 /* Whether the name covers so many blocks that they are to be looked at in slices, by
  * core_ask_step() with core_asking.name. */

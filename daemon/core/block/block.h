@@ -152,8 +152,8 @@ bool block_in_use(struct core *c, const struct block *b);
 /* block_in_use(), without moves between tiers: for callers who may remove a block that is being
  * moved. */
 bool block_held(struct core *c, const struct block *b);
-/* Whether b may be evicted for good to make room: it is not in use, pinned or durable, nor being
- * made durable for a name. The caller evicts first the blocks that build on it. */
+/* Whether b may be evicted for good to make room: it is not in use, pinned or durable, and
+ * block_kept() is false. The caller evicts first the blocks that build on it. */
 bool block_may_go(struct core *c, const struct block *b);
 /* Whether b's copy in memory may be dropped without loss: the block is on disk as well, is not in
  * use, and no pin keeps this copy. */

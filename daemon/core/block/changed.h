@@ -31,19 +31,20 @@ struct block_change {
 
 /* The hearers, in the order of the table. Each updates what its own file keeps about the block. */
 typedef void block_hear_fn(struct core *c, struct block *b, const struct block_change *x);
-block_hear_fn resv_hear;      /* reservations forget the block */
-block_hear_fn names_hear;     /* names that hold the block hold its parent instead */
-block_hear_fn pin_hear;       /* pins forget the block */
-block_hear_fn move_hear;      /* if a shard on disk was lost, the others there are freed */
-block_hear_fn lease_hear;     /* requests that wait for the block are woken */
-block_hear_fn promise_hear;   /* durable commits that wait for the block are looked at */
-block_hear_fn reconcile_hear; /* copies that are asked of the block are begun */
-block_hear_fn policy_hear;    /* the policy may evict the block again */
-block_hear_fn load_hear;      /* loads that wait for the block continue */
-block_hear_fn hbm_copy_hear;  /* copies on devices that nobody holds are freed */
-block_hear_fn settle_hear;    /* the record is freed, if it is DYING and nothing uses it */
-block_hear_fn loader_hear;    /* loads that could not begin try again */
-block_hear_fn room_hear;      /* stores that wait for room are woken */
+block_hear_fn resv_hear;    /* reservations forget the block */
+block_hear_fn names_hear;   /* names that hold the block hold its parent instead */
+block_hear_fn pin_hear;     /* pins forget the block */
+block_hear_fn move_hear;    /* if a shard on disk was lost, the others there are freed */
+block_hear_fn lease_hear;   /* requests that wait for the block are woken */
+block_hear_fn promise_hear; /* promise_step() looks at the durable commits that wait for the block;
+                               a write for them that waited for a move begins */
+block_hear_fn reconcile_hear;   /* reconcile_step() is told that the block may lack a copy */
+block_hear_fn policy_hear;      /* the policy may evict the block again */
+block_hear_fn load_passed_hear; /* loads that wait for the block continue */
+block_hear_fn hbm_copy_hear;    /* copies on devices that nobody holds are freed */
+block_hear_fn settle_hear;      /* the record is freed, if it is DYING and nothing uses it */
+block_hear_fn load_retry_hear;  /* loads that could not begin try again */
+block_hear_fn room_hear;        /* stores that wait for room are woken */
 
 struct block_subscriber {
     unsigned on; /* of enum block_event */

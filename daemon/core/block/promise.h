@@ -31,7 +31,7 @@ struct promise_walk {
 struct promise {
     struct list_node node;      /* among all promises (promise.c) */
     uint32_t block, gen;        /* of a commit: its block; not used if `name` is set */
-    struct core_name *name;     /* the name whose blocks are meant (lent promise); NULL: a commit */
+    struct core_name *name;     /* the name whose blocks are meant; NULL: a commit */
     uint32_t await, await_gen;  /* the block that has to be durable first; CORE_NONE: none yet */
     struct promise_walk walk;   /* of a commit */
     uint8_t verdict;            /* a status; not OK: the promise has failed */

@@ -43,7 +43,7 @@ enum copy_state {
 
 /* Why a block that is in memory is not in the policy's order of eviction. */
 enum block_parked {
-    PARKED_NOT,     /* it is in the order, if block_in_policy() */
+    PARKED_NOT,     /* it is in the order, or the policy does not know it (block_in_policy()) */
     PARKED_LEAVING, /* being written to disk, so that its copy in memory can be dropped */
     PARKED_CLEAN    /* in the ring of blocks whose copies in memory are dropped next (clean.c) */
 };
@@ -92,7 +92,7 @@ struct block {
                            * when a shard was claimed or has landed */
     uint32_t tokens : 17; /* tokens that it covers: 1 to KVC_BLOCK_TOKENS_MAX */
     uint32_t pins : 8;    /* number of pins that have it */
-    uint32_t moving : 7;  /* number of shards on their way between tiers */
+    uint32_t moving : 7;  /* number of shards that move between tiers, or are checked in memory */
     uint32_t flags : 9;   /* enum block_flag */
     uint32_t state : 3;   /* enum block_state */
     uint32_t host_copy : 3;      /* enum copy_state */
@@ -194,9 +194,9 @@ struct core_ns {
     uint32_t regions;             /* regions of memory (regions.c) that count for this
                                    * namespace */
     uint32_t slot_bytes[KVC_GROUPS_MAX]; /* bytes of a slot in memory for one shard, by group */
-    uint64_t region_fill;                /* payload bytes of its blocks that fill a region: of the
-                                          * group with the fewest */
-    struct list_node waiting;            /* core_waiter: requests that wait for its blocks */
+    uint64_t region_fill;     /* payload bytes of its blocks that fit one empty region: the
+                               * least over its groups */
+    struct list_node waiting; /* core_waiter: requests that wait for its blocks */
 };
 
 /* A client: the holder of leases, loads, reservations and requests. */
@@ -248,8 +248,8 @@ struct reservation {
     struct core_ns *ns;
     uint32_t group;
     uint64_t since_ms; /* core->now_ms when it was made */
-    uint32_t n, open;  /* number of keys; number of entries that are not closed: neither committed
-                        * nor dropped, or open for a request. At 0 the reservation is freed */
+    uint32_t n, open;  /* number of keys; number of entries that may still be committed, or that a
+                        * running request holds open. At 0 the reservation is freed */
     uint32_t busy;     /* of `open`, those of a reserve or commit that is between two slices */
     uint32_t dropped;  /* while it is dropped in slices: how many entries were, from the last on */
     uint32_t held;     /* record that it holds until its next slice, as the parent of the next key's
@@ -277,7 +277,8 @@ struct core_op {
     struct promise promise; /* of a durable commit, when its copy has landed */
 };
 
-/* The move of a block between tiers; it has an operation for each shard. */
+/* The move of a block between memory and disk, or the check of a block that was found in memory at
+ * start. It has an operation for each shard. */
 enum move_kind { MOVE_SAVE, MOVE_LOAD, MOVE_CHECK };
 struct move {
     struct move_op *ops; /* one for each shard */
@@ -313,12 +314,13 @@ struct core_load {
     struct core_waiter *waiter; /* woken when the load has ended; borrowed */
     struct run_list blocks;     /* blocks that it holds, and loads where memory lacks them */
     struct run_list hbm; /* HBM copies that it holds with their blocks, which are not loaded */
-    struct run_iter begin, pass; /* in `blocks`: the next entry to be begun; to be passed */
+    struct run_iter begin, pass; /* in `blocks`: the next entry whose load is to begin; the next
+                                  * one that is to be passed */
     uint64_t wanted;             /* its part of core->moving.wanted_bytes */
     uint64_t bytes;              /* payload of all its blocks */
     uint32_t lacks;              /* number of `blocks` that memory lacked when they were added */
-    uint32_t begun, passed;      /* number of `blocks` that were begun; that were passed: these are
-                                  * in memory, or will not be loaded */
+    uint32_t begun, passed;      /* number of `blocks` whose load was begun; number of those that
+                                  * were passed: each is in memory, or will not be loaded */
     uint32_t block, gen; /* the block being loaded that is to be passed next; CORE_NONE: none */
     uint32_t freed;      /* while `going`: how many of `blocks` were released */
     bool going;          /* it has ended, and its blocks are being released in slices */
@@ -624,8 +626,8 @@ static inline bool block_names_safe(const struct core *c, const struct block *b)
 {
     return c->named && c->named[block_no(c, b)].safe;
 }
-/* Whether b must not be evicted for good: it is durable or pinned, or is being made durable for a
- * name. */
+/* Whether b must not be evicted for good: it is durable or pinned, or a name reaches it while any
+ * name is being saved. */
 static inline bool block_kept(const struct core *c, const struct block *b)
 {
     return block_stays(b) || (c->names_saving && block_named(c, b));

@@ -27,10 +27,10 @@ struct reconcile {
 
 const struct core_module reconcile_module = {CORE_STATE(reconcile)};
 
-/* Writes b because blocks on disk build on it: a block on disk is recovered only with all that it
- * builds on. A block on which most others build is used most and leaves memory last, so it is
- * written before that. */
-static int copy_below(struct core *c, struct block *b)
+/* Begins to write b because blocks on disk build on it: a block on disk is recovered only with all
+ * that it builds on. A block on which most others build is used most and leaves memory last, so it
+ * is written before that. */
+static int copy_ancestor(struct core *c, struct block *b)
 {
     const struct tier *disk = c->cfg.tier[CORE_STORAGE];
     if (b->moving > 0 || !copy_there(b, CORE_HOST))
@@ -69,7 +69,7 @@ static int block_reconcile(struct core *c, struct block *b)
         return 0;
     }
     if (disk == COPY_READY)
-        return copy_below(c, b);
+        return copy_ancestor(c, b);
     err = promise_make(c, b, disk == COPY_DURABLE ? SAVE_PROMISE : SAVE_PIN);
     return err ? err : 1;
 }

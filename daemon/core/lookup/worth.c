@@ -44,7 +44,7 @@ static struct worth_speed speed_now(struct core *c)
                                 .disk_busy_bytes = c->moving.reading_bytes,
                                 .disk_wait_bytes = c->moving.wanted_bytes,
                                 .disk_waiters = loaders_count(c)};
-    worth_disk_speed(c, &speed);
+    reads_disk_speed(c, &speed);
     return speed;
 }
 

@@ -289,7 +289,7 @@ static void load_advance(struct core *c, struct core_load *l)
         load_end(c, l);
 }
 
-void load_hear(struct core *c, struct block *b, const struct block_change *x)
+void load_passed_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)x;
     if (!(b->flags & BLOCK_F_AWAITED))
@@ -332,7 +332,7 @@ static bool load_some(struct core *c, struct core_load *l)
     return true;
 }
 
-void loader_hear(struct core *c, struct block *b, const struct block_change *x)
+void load_retry_hear(struct core *c, struct block *b, const struct block_change *x)
 {
     (void)b;
     (void)x;

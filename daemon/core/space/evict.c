@@ -44,10 +44,10 @@ uint32_t evict_next(struct core *c, uint32_t account, uint32_t within)
     return evict_paused(c) ? POLICY_NO_BLOCK : no;
 }
 
-bool evict_subtree(struct core *c, struct block *b, bool patient)
+bool evict_subtree(struct core *c, struct block *b, bool spare_higher)
 {
     const uint32_t root = block_no(c, b);
-    const unsigned level = patient ? retain_level(c->retain, root) : RETAIN_MAX;
+    const unsigned level = spare_higher ? retain_level(c->retain, root) : RETAIN_MAX;
     uint32_t n = 0;
     for (uint32_t no = block_walk_first(c, root); no != CORE_NONE;
          no = block_walk_next(c, root, no)) {
@@ -104,12 +104,12 @@ static void evict_spare(struct core *c, uint32_t no)
     c->cfg.policy->touch(c->policy, no, c->now_ms);
 }
 
-int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient,
+int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool spare_higher,
                  struct alloc_request *w)
 {
     if (w->judged && !retain_admits(c->retain, account, &w->hint, w->level, victim, c->now_ms))
         return KVC_E_NOT_WORTH;
-    if (!evict_subtree(c, &c->blocks[victim], patient)) {
+    if (!evict_subtree(c, &c->blocks[victim], spare_higher)) {
         evict_spare(c, victim);
         return KVC_E_FULL;
     }

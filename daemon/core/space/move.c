@@ -350,7 +350,7 @@ static void move_load_end(struct core *c, struct move *m)
     const bool ok = m->err == 0 && !corrupt && live;
     c->moving.loading_bytes -= m->bytes;
     c->moving.reading_bytes -= m->bytes;
-    worth_read_ended(c, m->bytes, m->err == 0);
+    reads_ended(c, m->bytes, m->err == 0);
     c->m.loads_in_flight--;
     block_hold(c, b); /* until the end of this function */
     if (ok) {
@@ -493,7 +493,7 @@ int load_begin(struct core *c, struct block *b)
                                  .dst = host->memory->payload(host, copy_loc(c, b, CORE_HOST, i)),
                                  .done = move_on_read};
     }
-    worth_read_begun(c, m->bytes);
+    reads_begun(c, m->bytes);
     c->moving.reading_bytes += m->bytes;
     c->moving.loading_bytes += m->bytes;
     c->m.loads_in_flight++;

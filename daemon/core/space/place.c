@@ -96,8 +96,8 @@ static void place_refuse(struct core *c, const struct block *b)
     c->mod.place->refused = (struct run_entry){block_no(c, b), b->gen};
 }
 
-/* Whether b is written whatever it is worth: a client wished to keep it, or others on disk build on
- * it. */
+/* Whether b is written whatever it is worth: other blocks build on it, it is pinned, or a client
+ * wished to keep it. */
 static bool must_be_written(const struct core *c, const struct block *b)
 {
     return b->child != CORE_NONE || block_pinned(b) ||

@@ -16,17 +16,17 @@ bool reads_are_known(const struct core *c)
     return worth_meter_knows(&c->mod.reads->meter);
 }
 
-void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed)
+void reads_disk_speed(const struct core *c, struct worth_speed *ret_speed)
 {
     worth_meter_now(&c->mod.reads->meter, c->moving.reading_bytes, c->now_ns, ret_speed);
 }
 
-void worth_read_begun(struct core *c, uint64_t bytes)
+void reads_begun(struct core *c, uint64_t bytes)
 {
     worth_meter_begin(&c->mod.reads->meter, bytes, c->moving.reading_bytes, c->now_ns);
 }
 
-void worth_read_ended(struct core *c, uint64_t bytes, bool ok)
+void reads_ended(struct core *c, uint64_t bytes, bool ok)
 {
     worth_meter_end(&c->mod.reads->meter, bytes, ok, c->moving.reading_bytes, c->now_ns);
 }

@@ -95,8 +95,9 @@ static void host_leave(struct core *c, struct slot_ask *ask, struct block *b, ui
     host_drop(c, b);
 }
 
-/* The next block whose copy in memory can be dropped without loss; NULL: none. */
-static struct block *next_clean(struct core *c, uint32_t account)
+/* The next block whose copy in memory can be dropped without loss, because it is on disk too; NULL:
+ * none. */
+static struct block *next_droppable(struct core *c, uint32_t account)
 {
     struct block *b = core_stores(c) ? clean_pop(c, account) : NULL;
     if (b || !core_stores(c))
@@ -115,7 +116,7 @@ static int host_make(struct core *c, struct slot_ask *ask, uint32_t *in_vain)
     struct alloc_request *w = host_of(ask)->w;
     const uint32_t account = host_of(ask)->ns->account;
     place_pressed(c);
-    struct block *b = next_clean(c, account);
+    struct block *b = next_droppable(c, account);
     if (b) {
         host_leave(c, ask, b, in_vain);
         return 0;

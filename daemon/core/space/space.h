@@ -30,12 +30,12 @@ bool evict_goes_first(struct core *c, const struct block *a, const struct block 
 uint32_t evict_next(struct core *c, uint32_t account, uint32_t within);
 /* Evicts the victim that evict_next() named, with all blocks below it. 0. KVC_E_NOT_WORTH: w is
  * judged, and the victim is worth more. KVC_E_FULL: the victim cannot be evicted now, and counts as
- * just used. patient: as in evict_subtree(). */
-int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool patient,
+ * just used. spare_higher: as in evict_subtree(). */
+int evict_victim(struct core *c, uint32_t account, uint32_t victim, bool spare_higher,
                  struct alloc_request *w) KVC_WARN_UNUSED;
 /* Evicts b and all blocks below it for good. False: none was evicted, because one of them is in
- * use, pinned or durable, or they are too many, or (patient) one has a higher level than b. */
-bool evict_subtree(struct core *c, struct block *b, bool patient);
+ * use, pinned or durable, or they are too many, or (spare_higher) one has a higher level than b. */
+bool evict_subtree(struct core *c, struct block *b, bool spare_higher);
 /* Evicts those blocks of a tree that may be evicted. Returns how many, and adds that to *counter.
  */
 uint32_t evict_tree(struct core *c, uint32_t root, uint64_t *counter);
@@ -49,10 +49,10 @@ int evict_one(struct core *c, uint32_t account, struct alloc_request *w) KVC_WAR
 bool reads_are_known(const struct core *c);
 /* Measures reads from disk: one of so many bytes begins, or has ended. core->moving.reading_bytes
  * has only the bytes of other reads. */
-void worth_read_begun(struct core *c, uint64_t bytes);
-void worth_read_ended(struct core *c, uint64_t bytes, bool ok);
+void reads_begun(struct core *c, uint64_t bytes);
+void reads_ended(struct core *c, uint64_t bytes, bool ok);
 /* Fills in the speed of the disk, as far as it is known. */
-void worth_disk_speed(const struct core *c, struct worth_speed *ret_speed);
+void reads_disk_speed(const struct core *c, struct worth_speed *ret_speed);
 
 /* ---- space.c ---- */
 

@@ -5,7 +5,7 @@
  * A tier owns room. Core asks for room before it writes (alloc), moves bytes with operations
  * (submit), and gives room back (free). submit() returns void and never calls back inline; done()
  * runs exactly once, on the control thread, whatever happens; between the two the operation and its
- * buffer belong to the tier. Every operation has a deadline; a tier that cannot keep it completes
+ * buffer belong to the tier. An operation may have a deadline; a tier that cannot keep it completes
  * it with -ETIMEDOUT once nothing will touch the buffer any more.
  */
 #ifndef KVC_TIER_H
@@ -206,12 +206,12 @@ struct tier_storage_ops {
     /* Makes room ahead of need: reports the occupants of the segment that is emptied next, each
      * once, at most `max` a call; goes on with that segment until it is empty. For each, core calls
      * keep() or free(), now or later. Returns how many were reported. 0: no segment must be emptied
-     * now, or all its occupants were reported. */
+     * now, all its occupants were reported, or those that are worth keeping have no room now. */
     uint32_t (*reclaim)(struct tier *t, uint32_t max, tier_occupant_fn *each, void *ctx);
     /* The occupant moves to new room: read, checked and written again within the write budget. The
      * end is events.moved or events.lost. Until then loc can be read as before, and core may free()
-     * it, which ends the move without an event. false: it cannot move (no budget, no room, path
-     * taken out), and core then frees it. */
+     * it, which ends the move without an event. false: it cannot move now (no budget, no room, path
+     * taken out). Core then demotes it or frees it, or asks again later if it must stay. */
     bool (*keep)(struct tier *t, struct tier_loc loc, uint32_t block_no);
     /* As keep(), but to slower storage behind this tier, for an occupant that is not worth its
      * place. NULL: no storage is behind it. */
@@ -243,7 +243,8 @@ struct tier_storage_ops {
 };
 
 /* What a storage tier tells core on its own, and what a memory tier asks core. Called on the
- * control thread, from the tier's callbacks or from kick(). */
+ * control thread, from the tier's callbacks or from kick(); stays() inside evacuate() and shift().
+ */
 struct tier_events {
     void *ctx;
     /* Whether the region has a block that may not be evicted now. NULL: no region has. */

@@ -501,14 +501,14 @@ CASE(jobs_take_turns_and_end_with_their_client)
     core_evict_start(r.core, &a);
     core_evict_start(r.core, &b);
     core_evict_start(r.core, &c);
-    ck_assert(core_placement_step(r.core));
+    ck_assert(core_background_step(r.core));
     core_cancel(r.core, &b.req);
     rig_close(&r, 1);
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         continue;
     ck_assert_uint_eq(jobs_done, 1);
     ck_assert_uint_eq(c.ret_blocks, 8);
-    ck_assert(!core_placement_step(r.core));
+    ck_assert(!core_background_step(r.core));
 }
 
 CASE(children_are_counted_however_many)

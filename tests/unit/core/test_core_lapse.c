@@ -15,7 +15,7 @@ static void turns(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         core_run_done(r.core);
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         fake_disk_run(r.disk, 1, 0);
         core_check(r.core);
@@ -186,7 +186,7 @@ CASE(what_storage_refuses_is_tried_again)
     /* The write itself fails. */
     lose(1, 2);
     core_run_done(r.core);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 100), 1);
     rig_settle(&r);
@@ -282,7 +282,7 @@ CASE(a_name_is_not_kept_before_all_that_it_reaches_is_so_again)
 #define PIECE 1000u
 
 /* A chain of DEEP blocks that are durable, and another of one that has lapsed. Nothing is written
- * again before core_placement_step(). */
+ * again before core_background_step(). */
 static void begin_deep(void)
 {
     rig_defaults(&r);

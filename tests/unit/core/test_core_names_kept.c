@@ -125,7 +125,7 @@ CASE(a_put_is_kept_before_it_is_answered)
     struct core_named n;
     ck_assert_int_eq(put("c", 1, 16, (struct core_name_put){.durable = true}, &w, &n), 1);
     for (unsigned i = 0; i < 20; i++) { /* all but the journal goes on */
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         fake_disk_run(r.disk, 1000, 0);
     }
@@ -191,7 +191,7 @@ CASE(long_lists_of_ids_take_several_commits)
     struct core_named n;
     const struct core_name_put in = {.ids = (const uint8_t *)ids};
     ck_assert_int_eq(put("c", 1, 102400, in, NULL, &n), 0);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     fake_journal_run(r.journal, 0); /* a part of it, and then it is put anew */
     ck_assert_int_eq(put("c", 1, 102400, in, NULL, &n), 0);
     rig_settle(&r);
@@ -517,7 +517,7 @@ CASE(a_put_that_is_called_off_keeps_the_copies_of_a_pin_found_at_start)
     const struct core_name_put in = {.id = id_of(KVC_NAME_CONVERSATION, "c", ""), .seq = &seq};
     slow_partly(&in);
     slow_end();
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         continue;
     ck_assert_uint_eq(metrics()->named_blocks, 0);
     for (uint32_t i = 0; i < 6; i++)
@@ -544,7 +544,7 @@ CASE(a_put_that_a_quota_refuses_changes_nothing)
         rc = core_ask_step(r.core, r.cl[1], &slow.asking, &none, &r.why);
     slow.on = false;
     ck_assert_int_eq(rc, KVC_E_QUOTA);
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         core_check(r.core);
     ck_assert_ptr_null(find("c"));
     ck_assert_uint_eq(metrics()->named_blocks, 0);
@@ -578,7 +578,7 @@ CASE(a_put_in_one_piece_waits_for_no_other_name_that_goes)
     ck_assert_uint_eq(r.core->names->spares, NAMES_SPARES - 1);
     ck_assert_uint_eq(named("y", 1, 64).tokens, 64);
     ck_assert_uint_eq(metrics()->blocks_present, blocks);
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         core_check(r.core);
     ck_assert_uint_eq(metrics()->named_blocks, 8);
     core_name_forget_cancel(&x);
@@ -640,7 +640,7 @@ static void turn(void)
     slow_step();
     core_check(r.core);
     (void)core_run_done(r.core);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     (void)fake_tier_run(r.tier, below(6), 3);
     r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     (void)fake_disk_run(r.disk, below(6), 3);

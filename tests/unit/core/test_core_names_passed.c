@@ -124,7 +124,7 @@ CASE_EACH(the_last_block_of_a_turn_goes_from_under_its_pin, 3)
     r.core->work.end_left = 0;
     put_pinned(46, _i > 0, _i > 1);
     ck_assert((_i == 2 || !is_there(44)) && is_there(46)); /* who cancels does not wait for that */
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         core_check(r.core);
     ck_assert(!is_there(44));
     ck_assert_uint_eq(metrics()->named_blocks, 6);

@@ -33,7 +33,7 @@ static void later(uint64_t ms)
     for (uint64_t i = 0; i < ms; i += 100) {
         r.now_ns += 100000000;
         core_tick(r.core, r.now_ns);
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
     }
     rig_settle(&r);
 }
@@ -202,7 +202,7 @@ CASE(a_long_pin_that_ends_by_itself_lets_go_in_slices)
     ck_assert_int_eq(pin(1, 20, false, 1000, &id), 0);
     r.now_ns += UINT64_C(1100000000);
     core_tick(r.core, r.now_ns);
-    ck_assert(core_placement_step(r.core));
+    ck_assert(core_background_step(r.core));
     ck_assert_uint_eq(m->pins, 0);
     ck_assert_uint_eq(m->pinned_blocks, 16);
     ck_assert_int_eq(core_unpin(r.core, NULL, id), KVC_E_NO_NAME);
@@ -210,7 +210,7 @@ CASE(a_long_pin_that_ends_by_itself_lets_go_in_slices)
     for (uint64_t left = 16; left > 0; left -= 4) {
         ck_assert_uint_eq(m->pinned_blocks, left);
         ck_assert(core_has_steps(r.core));
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         core_check(r.core);
     }
     ck_assert(!core_has_steps(r.core));
@@ -228,7 +228,7 @@ CASE(what_a_long_pin_lacks_is_begun_in_slices)
     rig_store(&r, 1, ns, 0, 1, 0, 20);
     rig_step(&r);
     ck_assert_int_eq(pin(1, 20, false, 0, &id), 0);
-    ck_assert(core_placement_step(r.core));
+    ck_assert(core_background_step(r.core));
     ck_assert_uint_le(metrics()->saving_bytes, UINT64_C(4) * 64);
     later(300);
     for (uint32_t i = 0; i < 20; i++)

@@ -248,10 +248,10 @@ CASE(no_store_waits_for_what_is_not_worth_a_write)
     const float chance[] = {0, 1};
     for (unsigned i = 0; i < 2; i++) {
         begin_chance(16, 64, 1000, 1);
-        (void)core_placement_step(r.core); /* learns how long a place lasts */
+        (void)core_background_step(r.core); /* learns how long a place lasts */
         for (uint32_t n = 1; n <= 8; n++)
             rig_store(&r, 1, ns, 0, n, 0, 2);
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         ck_assert_uint_gt(metrics()->saving_bytes, 0);
         chance_now = chance[i];
         struct core_waiter w = {.fn = on_fired};
@@ -271,10 +271,10 @@ CASE(no_store_waits_for_what_is_not_worth_a_write)
 CASE(what_is_not_worth_a_write_does_not_stand_before_what_is)
 {
     begin_chance(16, 64, 1000, 0);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     for (uint32_t n = 1; n <= 8; n++)
         rig_store(&r, 1, ns, 0, n, 0, 2);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     ck_assert_uint_eq(metrics()->blocks_not_worth, 1);
     ck_assert_uint_eq(metrics()->blocks_evicted, 0);
     chance_now = 1;
@@ -299,7 +299,7 @@ CASE(reclaim_writes_nothing_again_that_brings_no_hit)
             rig_step(&r);
         }
         for (unsigned n = 0; n < 400; n++)
-            (void)core_placement_step(r.core);
+            (void)core_background_step(r.core);
         chance_now = chance[i];
         fake_disk_want(r.disk, 0);
         rig_settle(&r);
@@ -343,7 +343,7 @@ CASE(a_store_that_comes_leaves_room_to_those_that_were_woken)
         rig_store(&r, 1, ns, 0, i, 0, 2);
     struct core_waiter w = {.fn = on_store}, late = {.fn = on_store};
     ck_assert(core_store_must_wait(r.core, 128, &w));
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     for (unsigned i = 0; i < 100 && !core_has_done(r.core); i++)
         (void)fake_disk_run(r.disk, 1, 0);
@@ -440,7 +440,7 @@ CASE(reclaim_keeps_what_was_used_and_drops_the_rest)
     store_chains(1, 16);
     rig_step(&r);
     for (unsigned i = 0; i < 400; i++)
-        (void)core_placement_step(r.core); /* learns how old things are */
+        (void)core_background_step(r.core); /* learns how old things are */
     fake_disk_want(r.disk, 0);
     rig_settle(&r);
     const struct core_metrics *m = metrics();
@@ -462,7 +462,7 @@ CASE(reclaim_keeps_nothing_of_a_plain_stream)
         r.now_ns += 2500000;
         core_tick(r.core, r.now_ns);
         for (unsigned n = 0; n < 50; n++)
-            (void)core_placement_step(r.core); /* learns how old things are */
+            (void)core_background_step(r.core); /* learns how old things are */
     }
     fake_disk_want(r.disk, 0);
     rig_settle(&r);

@@ -36,7 +36,7 @@ static void pass(uint64_t ms)
 {
     r.now_ns += ms * 1000000;
     core_tick(r.core, r.now_ns);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     core_check(r.core);
 }
 

@@ -12,7 +12,7 @@ static struct rig_commit made;
 static void turn(void)
 {
     core_run_done(r.core);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
 }
 

@@ -255,7 +255,7 @@ CASE(a_limit_on_disk_that_is_lowered_is_kept_without_anybody_asking)
     ck_assert_uint_gt(held(ns, 1), 40 * 64);
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 6 * 64, 0), 0);
     unsigned steps = 1;
-    while (core_placement_step(r.core)) /* as the daemon's loop, which else goes to sleep */
+    while (core_background_step(r.core)) /* as the daemon's loop, which else goes to sleep */
         ck_assert_uint_lt(steps++, 1000);
     ck_assert_uint_le(held(ns, 1), 6 * 64);
 }
@@ -274,7 +274,7 @@ CASE(what_builds_in_memory_on_what_must_leave_the_disk_goes_too)
     ck_assert_int_eq(set(KVC_SCOPE_TENANT, "t1", NULL, 0, RETAIN_NO_LIMIT, 0, 3 * 64, 0), 0);
     settle(); /* what is on its way */
     unsigned steps = 1;
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         ck_assert_uint_lt(steps++, 1000);
     ck_assert_uint_eq(held(ns, 1), 3 * 64);
     core_check(r.core);
@@ -309,7 +309,7 @@ CASE(nothing_is_written_to_disk_for_who_may_have_nothing_there)
 static void idle_turns(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1000, 0);
         (void)core_run_done(r.core);

@@ -38,7 +38,7 @@ static void later(uint64_t ms)
 {
     r.now_ns += ms * 1000000;
     core_tick(r.core, r.now_ns);
-    while (core_placement_step(r.core))
+    while (core_background_step(r.core))
         ;
     core_check(r.core);
 }

@@ -311,7 +311,7 @@ CASE(a_shard_lost_under_a_read_takes_the_others_after_it)
     w = (struct core_waiter){.fn = on_woken};
     struct core_held held;
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &w, &held, &r.why), 1);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     ck_assert_uint_eq(fake_disk_inflight(r.disk), SHARDS);
     r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
     ck_assert_uint_eq(fake_disk_run(r.disk, 1, 0), 1);

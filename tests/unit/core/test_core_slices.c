@@ -192,7 +192,7 @@ CASE(a_wait_for_a_block_that_went_between_two_slices_asks_again)
         waited += rc == 1;
     }
     core_waiter_cancel(r.core, &waiter);
-    while (core_placement_step(r.core)) /* leases end in slices */
+    while (core_background_step(r.core)) /* leases end in slices */
         continue;
     ck_assert_uint_gt(waited, 0);
 }
@@ -226,6 +226,6 @@ CASE(a_lookup_does_not_answer_for_the_namespace_that_came_after)
     for (uint32_t i = 0; i < ASKS_MAX; i++)
         core_ask_cancel(r.core, &busy[i]);
     ck_assert_int_eq(core_ask_step(r.core, r.cl[1], &x, &held, &why), KVC_E_NO_NAMESPACE);
-    while (core_placement_step(r.core)) /* what they held is let go of in slices */
+    while (core_background_step(r.core)) /* what they held is let go of in slices */
         continue;
 }

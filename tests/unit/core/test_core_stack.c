@@ -156,7 +156,7 @@ CASE_EACH(what_is_removed_on_its_way_is_gone, 2)
     store_chains(1, 16);
     fake_disk_want(r.disk, 0);
     for (unsigned i = 0; i < 40 && fake_disk_inflight(r.disk) == 0; i++)
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
     ck_assert_uint_gt(fake_disk_inflight(r.disk), 0);
     if (_i == 1) {
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
@@ -202,13 +202,13 @@ static void land_while_read(void)
     store_chains(1, 16);
     fake_disk_want(r.disk, 0);
     for (unsigned i = 0; i < 40 && fake_disk_inflight(r.disk) == 0; i++)
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
     const unsigned down = fake_disk_inflight(r.disk);
     ck_assert_uint_gt(down, 0);
     t->storage->kick(t);
     waiter = (struct core_waiter){.fn = on_wake};
     ck_assert_int_eq(core_acquire(r.core, r.cl[1], &in, &waiter, &held, &r.why), 1);
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     ck_assert_uint_gt(fake_disk_inflight(r.disk), down);
     ck_assert_uint_eq(fake_disk_run(r.disk, down, 0), down); /* the loads are not kicked yet */
     t->storage->kick(t);
@@ -241,7 +241,7 @@ CASE_EACH(what_has_landed_is_lost_or_moved_below_while_it_is_read_above, 2)
     } else {
         fake_disk_want(r.slow_disk, 0);
         for (unsigned i = 0; i < 10; i++) {
-            (void)core_placement_step(r.core);
+            (void)core_background_step(r.core);
             (void)fake_disk_run(r.slow_disk, 10, 0);
         }
         ck_assert_uint_gt(metrics()->blocks_kept, 0);
@@ -260,7 +260,7 @@ CASE(a_region_below_that_is_wanted_while_it_is_read_above_is_emptied)
     fake_disk_keeps(r.slow_disk, false);
     fake_disk_want(r.slow_disk, 0);
     for (unsigned i = 0; i < 10; i++)
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
     rig_settle(&r);
     for (unsigned i = 0; i < 10; i++) {
         rig_step(&r);

@@ -78,11 +78,11 @@ CASE(what_is_refused_is_asked_again_and_holds_up_no_other)
     (void)pin(1, 1, false);
     (void)pin(2, 1, false);
     b->copies++; /* as if it were read: no write begins */
-    (void)core_placement_step(r.core);
+    (void)core_background_step(r.core);
     ck_assert(unmet_has(r.core, b));
     for (unsigned i = 0; i < 20; i++) {
         rig_step(&r);
-        (void)core_placement_step(r.core);
+        (void)core_background_step(r.core);
         r.cfg.tier[CORE_STORAGE]->storage->kick(r.cfg.tier[CORE_STORAGE]);
         (void)fake_disk_run(r.disk, 1000, 0);
     }

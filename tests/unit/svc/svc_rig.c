@@ -240,7 +240,7 @@ static void evict_all(struct srig *s)
     ck_assert_int_eq(core_client_open(s->core, &ops, on_idle, NULL, &cl), 0);
     struct core_evict_job job = {.client = cl, .force = true, .done = on_job};
     core_evict_start(s->core, &job);
-    while (core_placement_step(s->core))
+    while (core_background_step(s->core))
         continue;
     ck_assert_uint_eq(job.ret_kept, 0);
     core_client_close(s->core, cl);
@@ -286,7 +286,7 @@ void sr_turn(struct srig *s, uint64_t ms)
     core_tick(s->core, s->now_ns);
     svc_turn_begin(s->svc, s->now_ns);
     (void)core_run_done(s->core);
-    (void)core_placement_step(s->core);
+    (void)core_background_step(s->core);
     svc_turn_end(s->svc);
     if (s->disk)
         s->core_cfg.tier[CORE_STORAGE]->storage->kick(s->core_cfg.tier[CORE_STORAGE]);
@@ -295,7 +295,7 @@ void sr_turn(struct srig *s, uint64_t ms)
 
 void sr_settle(struct srig *s)
 {
-    while (core_placement_step(s->core))
+    while (core_background_step(s->core))
         continue;
     sr_turn(s, 0);
     sr_turn(s, 0);

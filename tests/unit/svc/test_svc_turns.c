@@ -363,7 +363,7 @@ CASE(an_eviction_that_had_to_wait_is_work_to_do)
     ck_assert_uint_eq(sr_replies(&s, corr), 0);
     ck_assert(core_has_steps(s.core));
     for (unsigned i = 0; i < TURNS && core_has_steps(s.core); i++)
-        (void)core_placement_step(s.core);
+        (void)core_background_step(s.core);
     ck_assert_uint_eq(sr_status(&s, corr), KVC_ST_OK);
 }
 

@@ -87,7 +87,7 @@ static inline void evict_all(void)
     const struct msg_evict all = {.ns = longer.ns};
     (void)SR_SEND(&s, q, evict, EVICT, &all);
     for (unsigned i = 0; i < 4; i++)
-        while (core_placement_step(s.core))
+        while (core_background_step(s.core))
             continue;
 }
 
