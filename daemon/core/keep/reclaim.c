@@ -14,7 +14,8 @@
 
 #define RECLAIM_STEP 64u
 #define RECLAIM_TREE 256u
-#define KEEP_SAMPLES 2u    /* by decision: a turn makes up to RECLAIM_STEP of them */
+#define KEEP_FIRST   64u   /* samples before the first decision */
+#define KEEP_SAMPLES 2u    /* by later decision: a turn makes up to RECLAIM_STEP of them */
 #define KEEP_WINDOW  4096u /* after so many samples of levels, all counts are halved */
 #define STUCK_MAX    64u
 
@@ -75,7 +76,8 @@ static uint32_t level_percent(const struct core *c, unsigned level)
  * the wanted part of all is reached. */
 static void keep_learn(struct core *c)
 {
-    for (uint32_t n = 0; n < KEEP_SAMPLES && c->blocks_high > 0; n++) {
+    const uint32_t samples = c->mod.reclaim->total > 0 ? KEEP_SAMPLES : KEEP_FIRST;
+    for (uint32_t n = 0; n < samples && c->blocks_high > 0; n++) {
         c->mod.reclaim->seed = c->mod.reclaim->seed * 1664525u + 1013904223u;
         const uint32_t no = (uint32_t)(((uint64_t)c->mod.reclaim->seed * c->blocks_high) >> 32);
         const struct block *b = &c->blocks[no];
