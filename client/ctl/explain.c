@@ -61,14 +61,15 @@ static void why_absent(const struct kvc_block_info *x, char *text, size_t cap)
 
 static json_t *explain_json(const struct kvc_block_info *x)
 {
-    static const char *const both[] = {"key", "ns", "group", "state", NULL};
+    static const char *const both[] = {"ns", "group", "state", NULL};
     static const char *const absent[] = {"reason", NULL};
     static const char *const there[] = {"tier",           "tokens", "bytes",    "shards",
                                         "shards_present", "leases", "children", "age_ms",
                                         "chunk",          "offset", NULL};
     const struct kvc_table *table = kvc_table(KVC_TABLE_BLOCKS);
     json_t *item = json_object();
-    char fields[160];
+    char key[KEY_TEXT_BYTES], fields[160];
+    json_object_set_new(item, "key", json_string(key_format(x->key, key)));
     rows_json(item, table, x, both);
     rows_json(item, table, x, x->state == KVC_BLOCK_ABSENT ? absent : there);
     if (x->state == KVC_BLOCK_ABSENT) {

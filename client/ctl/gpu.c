@@ -14,7 +14,8 @@
 static const char help[] =
     "Usage: kvcachectl gpu [--json]\n"
     "\n"
-    "The daemon's devices (`devices` in its configuration): whether each is in service, how much "
+    "The daemon's devices (`hbm.devices` in its configuration): whether each is in service, how "
+    "much "
     "of its memory blocks take, what was copied, and how fast copies are.\n"
     "\n"
     "  SLOTS     bytes of slots in use, of the most that slots may take\n"

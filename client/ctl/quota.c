@@ -55,7 +55,8 @@ static const struct arg option_table[] = {
      "guaranteed room: others may borrow it while it lies idle, and lose it first",
      ARG_PARSE(struct ask, part[HOST_SHARE], ctl_parse_size)},
     {"--nvme-share SIZE",
-     "the same on storage. All shares together must fit the tier, else they are refused.",
+     "the same on storage. All shares together must fit host memory, or seven eighths of storage, "
+     "else they are refused.",
      ARG_PARSE(struct ask, part[NVME_SHARE], ctl_parse_size)},
     {"--tenant NAME", NULL, ARG_NAME(struct ask, tenant, KVC_STRING_MAX - 1)},
     {"--sub NAME", NULL, ARG_NAME(struct ask, sub, KVC_STRING_MAX - 1)},

@@ -54,6 +54,13 @@ static void plain_metric(const char *name, char to[STAT_METRIC_BYTES])
         cut(to, ends[i]);
 }
 
+static const char *stat_unit(const struct units_stat *u)
+{
+    if (u->suffix[0] != '\0')
+        return u->suffix + 1;
+    return u->is_bytes ? "bytes" : "none";
+}
+
 static void print_row(const struct row *r, const char *prefix)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
@@ -64,7 +71,7 @@ static void print_row(const struct row *r, const char *prefix)
     stat_metric_name(prefix, r->name, "_max", longest);
     const bool device = strcmp(prefix, "device") == 0;
     printf("%s%s.%s: %s\n", prefix, device ? "N" : "", r->name, r->help);
-    printf("    type %s, unit %s\n", kinds[r->kind], u.suffix[0] != '\0' ? u.suffix + 1 : "none");
+    printf("    type %s, unit %s\n", kinds[r->kind], stat_unit(&u));
     printf("    /metrics: %s%s%s%s\n", metric, r->kind == COUNTER ? "_total" : "",
            r->kind == HISTO ? ", and the longest: " : "", r->kind == HISTO ? longest : "");
 }

@@ -28,7 +28,6 @@ static const char help[] =
     "  LEASED           bytes under lease, which workers read now\n"
     "  SHARE            part of all the room taken\n"
     "\n"
-    "\n"
     "Examples:\n"
     "  kvcachectl usage --by tenant\n"
     "  kvcachectl usage --json | jq '.rows[] | select(.host_bytes > 1e9) | .model'\n";

@@ -154,8 +154,8 @@ static void log_unmeasured(const struct gpu_control *c, const struct gpu_told *t
 {
     if (!c->gpu.config.calibrate || gpu__is_calibrated(&c->rates))
         return;
-    LOG_WARN("gpu %s: %s: until then the copy engine makes the copies whose size is not known, "
-             "even where a kernel would be faster; it is tried again when the device is idle",
+    LOG_WARN("gpu %s: %s, so the copy engine makes the copies of the sizes that are not measured, "
+             "even where a kernel would be faster; the rest is measured when the device is idle",
              c->device,
              told->measured ? "not all sizes of copies could be measured in time"
                             : "it has no memory (1 MiB) to measure copies with");

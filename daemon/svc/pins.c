@@ -35,7 +35,7 @@ static const char *pin_detail(const struct svc *s, int err, const char *why)
                "eighths of host memory by the pins in memory of all";
     case KVC_E_QUOTA:
         return "pins, names and durable commits would have to keep more than a quota allows, "
-               "or than is left beside what is guaranteed to others (LIST of quotas)";
+               "or than is left beside what is guaranteed to others (kvcachectl quota show)";
     case KVC_E_BUSY:
         return "too much would have to be moved in memory at once; try again";
     case KVC_E_LIMIT:
@@ -190,7 +190,7 @@ static const char *share_fault(struct core *c, const struct core_quota *quota,
         (void)snprintf(why, QUOTA_WHY_BYTES,
                        "%s_share: all shares together would be %s (%llu bytes), and of %s %s "
                        "(%llu bytes) can be guaranteed; give less, or take from another's "
-                       "(LIST of quotas)",
+                       "(kvcachectl quota show)",
                        t == 0 ? "host" : "nvme", units_format_bytes(with, sum),
                        (unsigned long long)with, t == 0 ? "host memory" : "storage",
                        units_format_bytes(limit, there), (unsigned long long)limit);

@@ -188,7 +188,7 @@ static const char *room_detail(int err)
     return err == KVC_E_PIN_LIMIT
                ? "host memory would be full of what is pinned in it"
                : "it would have to keep more than a quota allows, or than is left beside "
-                 "what is guaranteed to others (LIST of quotas)";
+                 "what is guaranteed to others (kvcachectl quota show)";
 }
 
 int name_put_refused(struct core *c, const struct core_client *cl, const struct core_name_put *in,
