@@ -17,14 +17,24 @@ cp "$root/.ci/run" "$work/tree/.ci/"
 # The runs end after the first thing that follows the question.
 printf 'touch "%s/began"\nexit 1\n' "$work" >"$work/tree/tests/deps.sh"
 
-# A df that says: of the tree FREE MiB on /tree, of $work/tmp TMP_FREE MiB on /scratch if that is set.
+# A df that says: of the tree FREE MiB on /tree, of $work/tmp TMP_FREE MiB on /scratch if that is set. The
+# device, where it is asked for, has a blank in its name. DF_STATUS: it fails.
 cat >"$work/bin/df" <<'EOF'
 #!/bin/sh
-for dir; do :; done
-echo "Filesystem 1048576-blocks Used Available Capacity Mounted on"
+[ -z "${DF_STATUS-}" ] || exit "$DF_STATUS"
+columns=source,size,used,avail,pcent,target
+for dir; do
+    case $dir in
+    --output=*) columns=${dir#--output=} ;;
+    esac
+done
 case ${TMP_FREE:+x}$dir in
-x*/tmp) echo "/dev/b 9000 1 $TMP_FREE 50% /scratch" ;;
-*) echo "/dev/a 9000 1 $FREE 50% /tree" ;;
+x*/tmp) free=$TMP_FREE mount=/scratch ;;
+*) free=$FREE mount=/tree ;;
+esac
+case $columns in
+avail,target) printf 'Avail Mounted on\n%5s %s\n' "$free" "$mount" ;;
+*) printf 'Filesystem 1M-blocks Used Available Capacity Mounted on\n/dev/a b 9000 1 %s 50%% %s\n' "$free" "$mount" ;;
 esac
 EOF
 chmod +x "$work/bin/df"
@@ -88,8 +98,39 @@ rejects "needs 4300 MiB: /tmp 3000, build 1300" 4299 tests
 rejects "needs 600 MiB: /tmp 500, build 100" 599 quick
 tmp_free=499 asked 600 TMPDIR="$work/tmp" $space quick
 [ "$status" = 1 ] || fail "TMPDIR is not looked at"
-asked 1 $space releaes
-[ "$status" = 2 ] || fail "a part that does not exist ends with $status"
+
+# refuses TEXT [NAME=VALUE...] WORD...: room is there, but the question is wrong
+refuses() {
+    text=$1
+    shift
+    asked 99999999 "$@"
+    [ "$status" = 2 ] || fail "ends with $status, not 2, for $*"
+    grep -qF "$text" "$work/said" || fail "does not say '$text': $(cat "$work/said")"
+}
+refuses "no part 'releaes'" $space releaes
+refuses "no part 'r.lease'" $space r.lease
+refuses "no part ''" $space ''
+refuses "no part is named" $space
+refuses "'abc' is no number" $space /tmp=abc
+refuses "'-1' is no number" $space /tmp=-1
+refuses "'' is no number" $space /tmp=
+refuses "it names no directory" $space =5
+refuses "df fails for" DF_STATUS=1 $space engines
+tmp_free=- refuses "df gives no free space for" $space engines "$work/tmp=1"
+refuses "TMPDIR is '$work/none', which is no directory; make it, or unset TMPDIR" TMPDIR="$work/none" $space quick
+refuses "a line ends in KVC_ENGINES" KVC_ENGINES="$work/a
+b" $space engines
+accepts 99999999 release
+KVC_ENGINES="$work/a b" $space --list | grep -qxF "engines $work/a b $engines" || fail "a blank in KVC_ENGINES"
+
+# Without a directory for what it keeps .ci/run ends, and says why.
+printf '#!/bin/sh\necho "no directory is made" >&2\nexit 1\n' >"$work/bin/mktemp"
+chmod +x "$work/bin/mktemp"
+asked 99999999 timeout 60 bash "$work/tree/.ci/run"
+rm "$work/bin/mktemp" "$work/began"
+grep -qF "no directory is made" "$work/said" || fail ".ci/run makes no directory: $(cat "$work/said")"
+! grep -qF "=== run.sh" "$work/said" || fail ".ci/run goes on without a directory"
+[ "$status" = 1 ] || fail ".ci/run ends with $status without a directory"
 
 # Both scripts ask first, and go on where there is room.
 for run in "sh $work/tree/tests/run.sh" "sh $work/tree/tests/run.sh --quick" "bash $work/tree/.ci/run"; do
