@@ -198,7 +198,7 @@ int fault_arm_text(const char *text)
 int fault_from_env(void)
 {
     const char *text = getenv("KVC_FAULT");
-    if (text == NULL)
+    if (text == NULL || text[0] == '\0')
         return 0;
     const int r = fault_arm_text(text);
     if (r == 0)

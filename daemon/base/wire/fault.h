@@ -66,9 +66,9 @@ uint64_t fault_count(const char *point);
  * without; EROFS, ENODEV, ETIMEDOUT) or "=2000ms": these calls begin late, and do not fail.
  * -EINVAL: the text is not of that form, and nothing is armed. */
 __attribute__((warn_unused_result)) int fault_arm_text(const char *text);
-/* The same from the environment, KVC_FAULT; 0 when that is unset. A fault armed so writes one line
- * to stderr when it first strikes, so that nobody takes it for a real one: "fault: send: call 3
- * fails (KVC_FAULT)". */
+/* The same from the environment, KVC_FAULT; 0 when that is unset or empty. A fault armed so writes
+ * one line to stderr when it first strikes, so that nobody takes it for a real one: "fault: send:
+ * call 3 fails (KVC_FAULT)". */
 __attribute__((warn_unused_result)) int fault_from_env(void);
 
 #endif

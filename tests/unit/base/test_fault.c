@@ -102,31 +102,27 @@ CASE(a_range_of_calls_fails_with_the_errno_or_is_late)
     }
 }
 
+CASE(an_empty_environment_arms_nothing_and_is_no_error)
+{
+    ck_assert_int_eq(setenv("KVC_FAULT", "", 1), 0);
+    ck_assert_int_eq(fault_from_env(), 0);
+    ck_assert(!FAULT(copy));
+    ck_assert_int_eq(fault_arm_text(""), -EINVAL);
+}
+
 CASE(a_malformed_environment_arms_nothing)
 {
-    static const char *const wrong[] = {"",
-                                        "copy",
-                                        "copy:",
-                                        "copy:0",
-                                        "copy:x",
-                                        "copy:1x",
-                                        "copy:-1",
-                                        "copy:3-2",
-                                        "copy:1-0",
-                                        "copy:1=",
-                                        "copy:1=EWHAT",
-                                        "copy:1=5",
-                                        "copy:1=0ms",
-                                        "copy:1=5msx",
-                                        "copy:1=EIO,",
-                                        "copy: 1",
-                                        "none:1",
-                                        "copy:1,",
-                                        ",copy:1",
-                                        ":1",
-                                        "copy:1thread:2",
-                                        "copy:1,x",
-                                        "copy:99999999999999999999"};
+    static const char *const wrong[] = {"copy",        "copy:",
+                                        "copy:0",      "copy:x",
+                                        "copy:1x",     "copy:-1",
+                                        "copy:3-2",    "copy:1-0",
+                                        "copy:1=",     "copy:1=EWHAT",
+                                        "copy:1=5",    "copy:1=0ms",
+                                        "copy:1=5msx", "copy:1=EIO,",
+                                        "copy: 1",     "none:1",
+                                        "copy:1,",     ",copy:1",
+                                        ":1",          "copy:1thread:2",
+                                        "copy:1,x",    "copy:99999999999999999999"};
     for (unsigned i = 0; i < ARRAY_LEN(wrong); i++) {
         ck_assert_int_eq(setenv("KVC_FAULT", wrong[i], 1), 0);
         ck_assert_msg(fault_from_env() == -EINVAL, "'%s' was taken", wrong[i]);
