@@ -21,17 +21,19 @@
 #include "hbm_devices.h"
 #include "option.h"
 
-#define CONFIG_PRINCIPALS_MAX  16u
-#define CONFIG_UIDS_MAX        16u
-#define CONFIG_QUOTAS_MAX      64u
-#define CONFIG_KEYS_MAX        64u
-#define CONFIG_PATH_BYTES      256u
-#define CONFIG_LIST_BYTES      1024u
-#define CONFIG_NAME_BYTES      64u
-#define CONFIG_ERRORS_MAX      10u
-#define CONFIG_FILE_BYTES_MAX  (1u << 20)
-#define CONFIG_BYTES_MAX       (UINT64_C(1) << 46)   /* of any size, so that sums cannot overflow */
-#define CONFIG_BUDGET_MIN      (UINT64_C(280) << 20) /* enough with all other keys at their least */
+#define CONFIG_PRINCIPALS_MAX 16u
+#define CONFIG_UIDS_MAX       16u
+#define CONFIG_QUOTAS_MAX     64u
+#define CONFIG_KEYS_MAX       64u
+#define CONFIG_PATH_BYTES     256u
+#define CONFIG_LIST_BYTES     1024u
+#define CONFIG_NAME_BYTES     64u
+#define CONFIG_ERRORS_MAX     10u
+#define CONFIG_FILE_BYTES_MAX (1u << 20)
+#define CONFIG_BYTES_MAX      (UINT64_C(1) << 46) /* of any size, so that sums cannot overflow */
+#define CONFIG_BUDGET_MIN                                                                        \
+    (UINT64_C(280) << 20) /* suffices with policy.eviction lru and all other keys at their least \
+                           */
 #define CONFIG_HOST_LIMIT_MAX  (UINT64_C(1) << 43)
 #define CONFIG_CHUNKS_MAX      16384u /* each takes two descriptors */
 #define CONFIG_ERROR_TEXT_MAX  640u

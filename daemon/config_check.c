@@ -12,12 +12,15 @@
 #include "backing.h"
 #include "hbm.h"
 #include "http.h"
+#include "nvme.h"
 #include "nvme_paths.h"
 #include "policy.h"
 #include "remedy.h"
 #include "similar.h"
 #include "tier.h"
 #include "units.h"
+
+#define EMU_BANDWIDTH_MIN (UINT64_C(16) << 20) /* bytes per second */
 
 /* The value of a key as exact text, as a user would write it. */
 static const char *value_of(const struct config *cfg, const char *key,
@@ -195,6 +198,14 @@ static void check_nvme_values(const struct config *cfg, struct config_errors *er
                          "expected nvme.paths with it, for without storage nothing is written, got "
                          "%s alone; set nvme.paths too, or leave nvme.limit out",
                          value_of(cfg, "nvme.limit", got));
+    if (cfg->nvme.segment % DISK_PAGE_BYTES != 0) {
+        const uint64_t pages = (cfg->nvme.segment + DISK_PAGE_BYTES / 2) / DISK_PAGE_BYTES;
+        char near[UNITS_COUNT_BYTES];
+        config__error_at(cfg, errors, "nvme.segment",
+                         "expected a multiple of 4KiB, got %s; for example '%s'",
+                         value_of(cfg, "nvme.segment", segment),
+                         units_exact_bytes(pages * DISK_PAGE_BYTES, near));
+    }
     if (cfg->nvme.limit != 0 && cfg->nvme.segment != 0 &&
         cfg->nvme.limit / cfg->nvme.segment < NVME_PATHS_SEGMENTS_MIN)
         config__error_at(cfg, errors, "nvme.limit",
@@ -206,6 +217,38 @@ static void check_nvme_values(const struct config *cfg, struct config_errors *er
         config__error_at(cfg, errors, "nvme.endurance",
                          "expected one of nvme.writes_per_day and nvme.endurance, got both; leave "
                          "one of them 0");
+}
+
+/* Refuses a limit whose equal shares are too small for the tier. A device that is smaller than its
+ * share is not looked at here. */
+static void check_nvme_shares(const struct config *cfg, uint32_t paths,
+                              struct config_errors *errors)
+{
+    char got[CONFIG__SHOWN_BYTES], segment[CONFIG__SHOWN_BYTES], least[UNITS_COUNT_BYTES];
+    const uint64_t share = NVME_PATH_BYTES_MIN(cfg->nvme.segment);
+
+    if (cfg->nvme.limit == 0 || cfg->nvme.segment == 0 || cfg->nvme.limit / paths >= share)
+        return;
+    if (cfg->nvme.limit / cfg->nvme.segment < NVME_PATHS_SEGMENTS_MIN)
+        return; /* check_nvme_values() refuses this limit. */
+    config__error_at(cfg, errors, "nvme.limit",
+                     "expected for each of the %u paths of nvme.paths at least %u segments of "
+                     "nvme.segment, which is %s, and 16KiB, so %s together, got %s; raise it, or "
+                     "lower nvme.segment",
+                     paths, NVME_PATH_SEGMENTS_MIN, value_of(cfg, "nvme.segment", segment),
+                     units_exact_bytes(nvme_paths_least(cfg, paths), least),
+                     value_of(cfg, "nvme.limit", got));
+}
+
+static void check_emulated(const struct config *cfg, struct config_errors *errors)
+{
+    char got[CONFIG__SHOWN_BYTES];
+
+    /* The start measures copies of 8 MiB, and waits for each of them to end. */
+    if (cfg->hbm.emu_bandwidth != 0 && cfg->hbm.emu_bandwidth < EMU_BANDWIDTH_MIN)
+        config__error_at(cfg, errors, "hbm.emu_bandwidth",
+                         "expected 0 or at least 16MiB, got %s; for example '1GiB'",
+                         value_of(cfg, "hbm.emu_bandwidth", got));
 }
 
 static void check_metrics_listen(const struct config *cfg, struct config_errors *errors)
@@ -251,6 +294,7 @@ void config__check_values(const struct config *cfg, struct config_errors *errors
     check_quotas(cfg, errors);
     for (uint32_t i = 0; i < cfg->hbm.devices.n; i++)
         check_device(cfg, i, errors);
+    check_emulated(cfg, errors);
     check_mode(cfg, errors);
     check_metrics_listen(cfg, errors);
 }
@@ -478,6 +522,7 @@ static void check_nvme_paths(const struct config *cfg, struct config_errors *err
         config__error_at(cfg, errors, "nvme.paths", "%s", why);
         return;
     }
+    check_nvme_shares(cfg, p.n, errors);
     if (nvme_paths_find(&p, cfg->nvme.replaced, &replaced, why, sizeof(why)) < 0)
         config__error_at(cfg, errors, "nvme.replaced", "%s", why);
     for (uint32_t i = 0; i < p.n; i++)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "meta.h"
+#include "nvme.h"
 #include "sys.h"
 
 void nvme_paths_dir_of(const char *path, char ret[NVME_PATH_FILE_BYTES])
@@ -236,9 +237,10 @@ uint64_t nvme_paths_kept(const struct nvme_paths *paths)
 
 uint64_t nvme_paths_least(const struct config *cfg, uint32_t paths)
 {
-    const uint64_t segments = MAX(NVME_PATHS_SEGMENTS_MIN, NVME_PATHS_SEGMENTS_MIN / 2 * paths);
-    return ROUND_UP(MAX(config_table[config_key("nvme.limit")].min, segments * cfg->nvme.segment),
-                    UINT64_C(1) << 20);
+    const uint64_t shares = paths * NVME_PATH_BYTES_MIN(cfg->nvme.segment),
+                   segments = NVME_PATHS_SEGMENTS_MIN * cfg->nvme.segment,
+                   key = config_table[config_key("nvme.limit")].min;
+    return ROUND_UP(MAX(MAX(shares, segments), key), UINT64_C(1) << 20);
 }
 
 /* Bytes wanted of each file system. */

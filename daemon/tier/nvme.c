@@ -74,7 +74,7 @@ const char *nvme_config_problem(const struct nvme_config *config)
         return "there is no memory";
     bool small = n->seg_pages < SEG_PAGES_MIN;
     for (uint32_t i = 0; i < n->paths; i++)
-        small = small || n->path[i].segs < 4;
+        small = small || n->path[i].segs < NVME_PATH_SEGMENTS_MIN;
     free(n);
     return small ? "the limit gives a path less than four segments" : NULL;
 }

@@ -26,6 +26,12 @@
 #define NVME_FORMAT_VERSION 1u
 #define NVME_RECORD_MAX     4000u
 
+/* What each path must have room for: its header and some segments. */
+#define NVME_PATH_HEADER_BYTES 16384u
+#define NVME_PATH_SEGMENTS_MIN 4u
+#define NVME_PATH_BYTES_MIN(segment_bytes) \
+    (NVME_PATH_HEADER_BYTES + NVME_PATH_SEGMENTS_MIN * (uint64_t)(segment_bytes))
+
 struct nvme;
 
 struct nvme_config {

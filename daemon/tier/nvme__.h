@@ -18,8 +18,9 @@
 
 /* ---- the format (nvme_table.c); all numbers are little-endian ---- */
 
-#define NVME_SUPER_BYTES  512u  /* one sector: it is written whole or not at all */
-#define NVME_HEADER_PAGES 4u    /* of a path: superblocks on pages 0 and 1, two to spare */
+#define NVME_SUPER_BYTES 512u /* one sector: it is written whole or not at all */
+/* Of a path: superblocks on pages 0 and 1, two to spare. */
+#define NVME_HEADER_PAGES (NVME_PATH_HEADER_BYTES / NVME_PAGE)
 #define NVME_HEAD_BYTES   128u  /* of a table */
 #define NVME_ITEM_BYTES   112u  /* of each of its items */
 #define NVME_ITEMS_MAX    1000u /* in a table */

@@ -44,6 +44,11 @@ tmpfs) ;;
 *) both "it must be on tmpfs or hugetlbfs" --set host.persist="$dir/p" ;;
 esac
 both "nvme.limit: expected nvme.paths with it" --set nvme.limit=1GiB
+both "nvme.segment: expected a multiple of 4KiB" --set nvme.paths="$dir/s" --set nvme.segment=2MB
+both "nvme.limit: expected for each of the 2 paths" --set nvme.paths="$dir/s,$dir/other" \
+    --set nvme.limit=8MiB --set nvme.segment=1MiB
+both "hbm.emu_bandwidth: expected 0 or at least 16MiB" --set hbm.devices=emu:0=8MiB \
+    --set hbm.emu_bandwidth=1
 free=$(($(stat -f -c '%a * %S' "$dir/s")))
 both "more are wanted" --set nvme.paths="$dir/s" --set nvme.limit=$((free + 1073741824)) \
     --set index.blocks=4096 --set memory.budget=auto

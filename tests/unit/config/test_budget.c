@@ -533,7 +533,7 @@ CASE_EACH(keys_that_are_advised_suffice, 2)
 
 static const char all_least[] =
     "host: {limit: 4MiB, chunk: 2MiB}\nstaging: {total: 64KiB, session_max: 64KiB}\n"
-    "index: {blocks: 1024}\ncopy: {threads: 1}\nflight: {records: 64}\npolicy: {eviction: lru}\n"
+    "index: {blocks: 1024}\ncopy: {threads: 1}\nflight: {records: 64}\n"
     "limits: {sessions: 1, namespaces: 1, requests: 1, leases: 1, waiters: 1, names: 0, "
     "name_tokens: 0}\n";
 
@@ -550,6 +550,25 @@ static int resolve_start(const char *keys, uint64_t budget, struct budget *ret)
     return config_resolve_auto(&cfg, &limit, node_budget_inputs, NULL, ret, &errors);
 }
 
+static int resolve_least(const char *eviction, uint64_t budget, struct budget *ret)
+{
+    char keys[1024];
+
+    (void)!snprintf(keys, sizeof(keys), "%spolicy: {eviction: %s}\n", all_least, eviction);
+    return resolve_start(keys, budget, ret);
+}
+
+/* The documents say both. */
+CASE_EACH(the_policies_of_the_default_need_more_than_lru, 2)
+{
+    const char *eviction = _i == 0 ? "default" : "density";
+    struct budget b;
+
+    ck_assert_int_eq(resolve_least(eviction, CONFIG_BUDGET_MIN, &b), -EINVAL);
+    ck_assert_int_eq(resolve_least(eviction, 330 * MIB, &b), 0);
+    ck_assert_uint_gt(b.total_bytes, 315 * MIB);
+}
+
 CASE(the_least_budget_of_the_key_is_what_the_least_start_needs)
 {
     const struct option_desc *key = &config_table[config_key("memory.budget")];
@@ -557,7 +576,7 @@ CASE(the_least_budget_of_the_key_is_what_the_least_start_needs)
     struct config cfg;
     struct budget b;
 
-    ck_assert_int_eq(resolve_start(all_least, key->min, &b), 0);
+    ck_assert_int_eq(resolve_least("lru", key->min, &b), 0);
     ck_assert_uint_gt(b.total_bytes, key->min - 8 * MIB);
     ck_assert_int_gt(asprintf(&text, "memory: {budget: %llu}\n", (unsigned long long)key->min - 1),
                      0);
@@ -581,13 +600,15 @@ CASE_EACH(documents_name_the_least_budget, 2)
     char path[PATH_MAX], least[UNITS_COUNT_BYTES], words[64];
 
     units_exact_bytes(config_table[config_key("memory.budget")].min, least);
-    (void)!snprintf(words, sizeof(words), "At least %s, with", least);
+    (void)!snprintf(words, sizeof(words), "At least %s,", least);
     (void)!snprintf(path, sizeof(path), "%s/%s", getenv("KVC_SOURCE_DIR"), documents[_i]);
     FILE *f = fopen(path, "r");
     ck_assert_ptr_nonnull(f);
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
     ck_assert_int_eq(fclose(f), 0);
     ck_assert_msg(strstr(text, words) != NULL, "%s does not say '%s'", documents[_i], words);
+    ck_assert_ptr_nonnull(strstr(text, "suffices with policy.eviction lru and all other keys at"));
+    ck_assert_ptr_nonnull(strstr(text, "takes 330MiB"));
     ck_assert_ptr_nonnull(strstr(text, "about 650MiB"));
 }
 

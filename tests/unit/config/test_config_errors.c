@@ -154,6 +154,25 @@ static const struct bad {
     {"nvme: {paths: /, limit: 64MiB,\n  segment: 16MiB}\n",
      "x.yaml:1: nvme.limit: expected at least 8 segments of nvme.segment, which is 16MiB, got "
      "64MiB; lower the one or raise the other\n"},
+    {"nvme:\n  segment: 1048577\n",
+     "x.yaml:2: nvme.segment: expected a multiple of 4KiB, got 1048577; for example '1MiB'\n"},
+    {"nvme:\n  segment: 2MB\n",
+     "x.yaml:2: nvme.segment: expected a multiple of 4KiB, got 2000000; for example '1952KiB'\n"},
+    {"nvme:\n  paths: /tmp, /usr\n  segment: 1MiB\n  limit: 8MiB\n",
+     "x.yaml:4: nvme.limit: expected for each of the 2 paths of nvme.paths at least 4 segments of "
+     "nvme.segment, which is 1MiB, and 16KiB, so 9MiB together, got 8MiB; raise it, or lower "
+     "nvme.segment\n"},
+    {"hbm:\n  emu_bandwidth: 1\n", "x.yaml:2: hbm.emu_bandwidth: expected 0 or at least 16MiB, got "
+                                   "1; for example '1GiB'\n"},
+    {"hbm:\n  emu_bandwidth: 16777215\n",
+     "x.yaml:2: hbm.emu_bandwidth: expected 0 or at least 16MiB, got 16777215; for example "
+     "'1GiB'\n"},
+    {"hbm:\n  emu_latency: 1001ms\n",
+     "x.yaml:2: hbm.emu_latency: expected a duration from 0 to 1s, "
+     "got '1001ms'; for example '0s'\n"},
+    {"limits:\n  namespaces: 65536\n",
+     "x.yaml:2: limits.namespaces: expected a whole number from 1 to 65535, got '65536'; for "
+     "example '1024'\n"},
     {"nvme:\n  writes_per_day: 1TiB\n  endurance: 0.8\n",
      "x.yaml:3: nvme.endurance: expected one of nvme.writes_per_day and nvme.endurance, got both; "
      "leave one of them 0\n"},

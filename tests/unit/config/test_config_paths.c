@@ -273,6 +273,28 @@ CASE(a_storage_path_may_be_a_directory_or_a_file)
     ck_assert_str_eq(load_error(NULL, in_dir("nvme.paths=DIR/d, DIR/f")), "");
 }
 
+/* Each path has a header of 16KiB besides its segments, which 8MiB leave no room for. */
+CASE(each_storage_path_has_room_for_four_segments)
+{
+    static struct config cfg;
+    const char *paths = "nvme.paths=DIR/a,DIR/b";
+    struct config_errors errors;
+
+    ck_assert_int_eq(mkdir("a", 0700), 0);
+    ck_assert_int_eq(mkdir("b", 0700), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        const bool fits = i == 2;
+        const char *limit = i == 0   ? "nvme.limit=8MiB"
+                            : i == 1 ? "nvme.limit=8421375"
+                                     : "nvme.limit=8421376";
+        const char *sets[] = {scratch_runtime, in_dir(paths), limit, "nvme.segment=1MiB"};
+        ck_assert_int_eq(config_load(NULL, sets, 4, &cfg, &errors), fits ? 0 : -EINVAL);
+    }
+    ck_assert_uint_eq(nvme_paths_least(&cfg, 1), 8u << 20);
+    ck_assert_uint_eq(nvme_paths_least(&cfg, 2), 9u << 20);
+    ck_assert_uint_eq(nvme_paths_least(&cfg, 16), 65u << 20);
+}
+
 CASE(a_store_and_its_directory_are_one_path)
 {
     ck_assert_int_eq(mkdir("d", 0700), 0);
