@@ -14,8 +14,9 @@
 #   target NAME             a program that the build makes (test_* and fuzz_* are not asked about)
 #   preset NAME             a preset of CMake
 #
-# Read are: in *.md what stands in backticks or in a fenced block; in manual pages every option, and
-# the lines of examples; in C sources the lines of help texts that begin with a program's name.
+# Read are: in *.md what stands in backticks or in a fenced block; in manual pages every option,
+# what is bold, and the lines of examples; in C sources the lines of help texts that begin with a
+# program's name.
 
 function finding(what) {
     print FILENAME ":" FNR ": " what
@@ -135,6 +136,7 @@ kind == "md" {
 kind == "man" {
     text = $0
     gsub(/\\-/, "-", text)
+    bold = text
     gsub(/\\f[A-Z]/, "", text)
     if (text ~ /^\.(EX|nf)/) example = 1
     if (text ~ /^\.(EE|fi)/) example = 0
@@ -142,6 +144,11 @@ kind == "man" {
         command_line(text)
         next
     }
+    if (text ~ /^\.B[IR]? /)
+        command_line(substr(text, index(text, " ") + 1))
+    else
+        for (n = split(bold, part, /\\fB/); n > 1; n--)
+            command_line(substr(part[n], 1, match(part[n] "\\f", /\\f/) - 1))
     n = split(text, part, /[^a-z0-9=-]+/)
     for (i = 1; i <= n; i++) {
         name = option_name(part[i])

@@ -12,6 +12,10 @@ here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT INT TERM
 
+# Texts beside code and documents. Not read: LICENSE, and what a program makes (.abi, .svg, .gz, .safetensors).
+TEXTS='\.(ya?ml|service|socket|conf|in|inc|[1-9]|txt|json|toml|cfg|pyi|cc|cpp|hpp|mk|supp|mut)$'
+TEXTS="$TEXTS|^packaging/|^etc/|(^|/)\.(gitignore|clang-[a-z]+)\$|^NOTICE\$"
+
 # rule, text with the findings on stdin
 report() {
     sed "s/^/$1: /" >>"$work/found"
@@ -35,8 +39,7 @@ list_files() {
     grep -E '(\.(c|h|cu|sh|py|awk|cmake)|(^|/)CMakeLists\.txt|^\.ci/run)$' "$work/all" \
         >"$work/code" || :
     grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)/' "$work/source" >"$work/product" || :
-    cat "$work/code" "$work/docs" >"$work/text"
-    grep -E '\.(ya?ml|service|socket|1|8|txt|json)$' "$work/all" >>"$work/text" || :
+    { grep -E "$TEXTS" "$work/all" || :; } | sort -u - "$work/code" "$work/docs" >"$work/text"
     grep -vE '^tests/gates/' "$work/text" >"$work/worded" || :
 }
 
@@ -306,7 +309,7 @@ known_commands() {
 # Commands and options that documents, manual pages and help texts name exist.
 rule_document_command() {
     known_commands >"$work/known"
-    grep -E '\.[18]$' "$work/all" >"$work/explaining" || :
+    grep -E '\.[1-9]$' "$work/all" >"$work/explaining" || :
     grep -E '^(bench|tools/simulate|client/ctl|client/worker|daemon)/[^/]*\.c$' "$work/c" >>"$work/explaining" || :
     cat "$work/docs" >>"$work/explaining"
     xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
@@ -420,8 +423,8 @@ rule_long_sentence() {
 }
 
 # Words that the tree no longer uses stay out: tests/gates/words.txt. CHANGELOG.md tells what was.
-# A retired word is found in identifiers too: underscores and, for a word of small letters, camel
-# borders are its ends. The fourth column has identifiers that may contain it.
+# A retired word is found in identifiers too: underscores and camel borders are its ends. NEAR_COPY and
+# near_copy are the same word. The fourth column has identifiers that may contain it.
 rule_retired_word() {
     if [ ! -f tests/gates/words.txt ]; then
         return
@@ -433,7 +436,7 @@ rule_retired_word() {
     }' "$work/retired" | report retired-word
     sed 's/|.*//' "$work/retired" >"$work/patterns"
     sed 's/_//g' "$work/patterns" | cat "$work/patterns" - >"$work/pieces" # camelCase has no underscores
-    grep -E '\.mut$' "$work/all" | cat "$work/worded" - | grep -vx CHANGELOG.md >"$work/current" || :
+    grep -vx CHANGELOG.md "$work/worded" >"$work/current" || :
     xargs -r grep -nHiFf "$work/pieces" -- <"$work/current" | awk '
         # The identifier around `at` in `text`.
         function around(text, at, len, from, to) {
@@ -443,9 +446,15 @@ rule_retired_word() {
                 continue
             return substr(text, from, to - from)
         }
+        # One word of capitals names a constant; in small letters it is any word of English.
+        function exact(word) {
+            return word ~ /^[A-Z0-9]+$/
+        }
         # Whether the word stands in `text`, and in no identifier that may contain it.
-        function stands(text, word, at, from, name) {
-            for (from = 1; (at = index(substr(text, from), word)) > 0; from = at + 1) {
+        function stands(text, word, at, from, name, in_text, as) {
+            in_text = exact(word) ? text : tolower(text)
+            as = exact(word) ? word : tolower(word)
+            for (from = 1; (at = index(substr(in_text, from), as)) > 0; from = at + 1) {
                 at += from - 1
                 if (substr(text, at - 1, at > 1) ~ /[A-Za-z0-9]/ || substr(text, at + length(word), 1) ~ /[A-Za-z0-9]/)
                     continue
