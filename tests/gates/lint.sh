@@ -503,7 +503,7 @@ rule_retired_word() {
 # operations that each instruction set has (vec_*), and examples, each of which is read alone.
 # statics.awk finds them.
 rule_common_static() {
-    grep -E '\.(c|cu)$' "$work/product" | grep -v '^client/examples/' >"$work/units" || :
+    grep -v '^client/examples/' "$work/product" >"$work/units" || :
     xargs -r awk -f "$here/statics.awk" <"$work/units" | grep -v '^vec_' | sort -u -k 1,2 >"$work/statics" || :
     awk 'FNR == NR { files[$1]++; next }
          files[$1] > 2 { print $2 ":" $3 ": " $1 "() is a static function of " files[$1] " files" }' \
