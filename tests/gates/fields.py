@@ -45,14 +45,18 @@ def rows(path):
 
 
 def texts(folder):
-    """Source -> its text without comments and strings."""
+    """Source -> its text without comments, strings, code that is switched off, and values that are
+    only thrown away."""
     found = {}
     for path, _, names in os.walk(folder):
         for name in names:
             if name.endswith((".c", ".h")):
                 with open(os.path.join(path, name), encoding="utf-8") as file:
                     text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
-                found[os.path.join(path, name)] = re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+                text = re.sub(r'"(\\.|[^"\\\n])*"', '""', text)
+                text = re.sub(r"//[^\n]*", " ", text)
+                text = re.sub(r"^#if 0\n.*?^#endif", " ", text, flags=re.S | re.M)
+                found[os.path.join(path, name)] = re.sub(r"\(void\)[\w.>\[\]-]+;", " ", text)
     return found
 
 
@@ -308,6 +312,9 @@ def self_test():
     by_chain = {"sub/b.c": GOOD["sub/b.c"] + "int g(struct z *z)\n{\n    return z->in.at[z->n[1]]->lonely;\n}\n"}
     by_result = {"sub/b.c": GOOD["sub/b.c"] + "struct core *of(struct z *z)\n{\n    return z->core;\n}\n\n"
                                               "int g(struct z *z)\n{\n    return of(z)->lonely;\n}\n"}
+    thrown = {"sub/b.c": GOOD["sub/b.c"] + "void g(struct core *c) { (void)c->lonely; }\n"}
+    off = {"sub/b.c": GOOD["sub/b.c"] + "#if 0\nint g(struct core *c) { return c->lonely; }\n#endif\n"}
+    said_of = {"sub/b.c": GOOD["sub/b.c"] + "int g(struct core *c) { // c->lonely\n    return c->shared; }\n"}
     by_value = {"sub/b.c": GOOD["sub/b.c"] + "struct core g(void)\n{\n"
                                              "    return (struct core){.lonely = 1};\n}\n"}
     more = {**lonely, **one_user, "core.h": GOOD["core.h"].replace("shared", "shared, lonely, more")}
@@ -332,6 +339,12 @@ def self_test():
         ("accepts a second user by members", {**lonely, **one_user, **by_chain}, row, ""),
         ("accepts a second user by a function's result", {**lonely, **one_user, **by_result}, row, ""),
         ("accepts a second user by an initialiser", {**lonely, **one_user, **by_value}, row, ""),
+        ("rejects a second user that throws it away", {**lonely, **one_user, **thrown}, row,
+         "lonely is used by one file"),
+        ("rejects a second user that is switched off", {**lonely, **one_user, **off}, row,
+         "lonely is used by one file"),
+        ("rejects a second user in a comment", {**lonely, **one_user, **said_of}, row,
+         "lonely is used by one file"),
         ("accepts as many as there may be", {**lonely, **one_user}, row + "most 1\n", "1 of one file"),
         ("rejects one more than there may be", more, row + "most 1\n", "2 such fields, at most 1"),
         ("accepts fewer than there may be, and says so", {**lonely, **one_user}, row + "most 2\n",
