@@ -315,15 +315,13 @@ rule_document_command() {
     xargs -r awk -f "$here/commands.awk" "$work/known" <"$work/explaining" | report document-command
 }
 
-# Every directory with sources of the product, of tests and of the Python package says what it is
-# for, in 30 words at least; so does each top-level directory, or the one directory that it holds.
+# Every directory with sources, C, Python or shell, says what it is for, in 30 words at least; so does
+# each directory of tests/ and tests/unit/, and each top-level directory or the one that it holds.
 rule_readme() {
     {
-        sed -n 's|/[^/]*$||p' "$work/source" |
-            grep -E '^(daemon|client|gpu|policy|kernels|include|bench|tools)(/|$)' || :
+        sed -nE 's#^(.*)/[^/]*\.(c|h|cu|cc|py|sh)$#\1#p' "$work/all"
         sed -n 's|^\(tests/[^/]*\)/.*|\1|p' "$work/all"
         sed -n 's|^\(tests/unit/[^/]*\)/.*|\1|p' "$work/all"
-        sed -n 's|^\(client/python/src/.*\)/[^/]*\.py$|\1|p' "$work/all"
         # .ci and its like hold a script or two, which say it themselves.
         sed -n 's|^\([^./][^/]*\)/.*|\1|p' "$work/all" | sort -u | while IFS= read -r dir; do
             grep "^$dir/" "$work/all" | awk -F/ '
