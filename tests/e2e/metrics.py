@@ -88,7 +88,10 @@ def check_help(told, text, stats):
             fail(f"--help tells of {stat}, and stats does not have it")
         if f"# HELP {metric} {words}\n# TYPE {metric} {kind}\n" not in text:
             fail(f"--help tells of {stat} what /metrics does not: {words}, {kind}, {metric}")
-        if unit != "none" and not stat.endswith("_" + unit):
+        bytes_of = "bytes" in re.split(r"[._]", stat)
+        if unit == "none" and bytes_of:
+            fail(f"{stat} is told to have no unit")
+        if unit != "none" and not stat.endswith("_" + unit) and not (unit == "bytes" and bytes_of):
             fail(f"{stat} is told to be in {unit}")
     known = {re.sub(r"^device", "deviceN", re.sub(r"\d+", "", stat, count=1)) if stat.startswith("device") else stat
              for stat in (re.sub(r"\.(count|mean|p50|p99|p9999|max)$", "", s) for s in stats)}
