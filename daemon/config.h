@@ -31,9 +31,8 @@
 #define CONFIG_ERRORS_MAX     10u
 #define CONFIG_FILE_BYTES_MAX (1u << 20)
 #define CONFIG_BYTES_MAX      (UINT64_C(1) << 46) /* of any size, so that sums cannot overflow */
-#define CONFIG_BUDGET_MIN                                                                        \
-    (UINT64_C(280) << 20) /* suffices with policy.eviction lru and all other keys at their least \
-                           */
+/* Suffices with policy.eviction lru and all other keys at their least. */
+#define CONFIG_BUDGET_MIN      (UINT64_C(280) << 20)
 #define CONFIG_HOST_LIMIT_MAX  (UINT64_C(1) << 43)
 #define CONFIG_CHUNKS_MAX      16384u /* each takes two descriptors */
 #define CONFIG_ERROR_TEXT_MAX  640u

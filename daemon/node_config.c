@@ -59,7 +59,7 @@ struct core_config node_core_config(const struct config *cfg)
                                 .pins_max = cfg->policy.pin_limit ? PINS_MAX : 0,
                                 .pin_bytes_max = pin_bytes(cfg),
                                 .ndevices = cfg->hbm.devices.n,
-                                .hbm_max = node_hbm_hbm_max(cfg),
+                                .hbm_max = node_hbm_copies_max(cfg),
                                 .hbm_policy = policy_by_name(cfg->hbm.eviction),
                                 .hbm_verify = cfg->hbm.verify,
                                 .admission = cfg->policy.admission,

@@ -110,7 +110,7 @@ uint64_t node_hbm_descriptors(const struct config *cfg)
     return n + DESCRIPTORS_EACH * (uint64_t)cfg->hbm.devices.n + 3 * chunks_of(cfg);
 }
 
-uint32_t node_hbm_hbm_max(const struct config *cfg)
+uint32_t node_hbm_copies_max(const struct config *cfg)
 {
     return (uint32_t)MIN(limits_of(cfg) / HBM_BYTES_MIN, cfg->index.blocks);
 }

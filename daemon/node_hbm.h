@@ -23,7 +23,7 @@ uint32_t node_hbm_loop_watches(const struct config *cfg);
 uint64_t node_hbm_bytes(const struct config *cfg);
 uint64_t node_hbm_descriptors(const struct config *cfg);
 /* Copies of blocks that core keeps count of (core_config.hbm_max). */
-uint32_t node_hbm_hbm_max(const struct config *cfg);
+uint32_t node_hbm_copies_max(const struct config *cfg);
 
 typedef void(node_hbm_retired_fn)(void *ctx, uint32_t chunk, uint32_t principal);
 /* *ret_hbm NULL: no device is configured. Devices come up later, in turns of the loop. Borrows cfg,

@@ -77,26 +77,26 @@ static void check_room(struct core *c, struct room *room)
             room[c->blocks[m->block].ns].held[1] += m->bytes;
 }
 
-/* Checks the counts of unevictable bytes, of namespaces and their principals. */
+/* Checks the counts of unevictable bytes, of namespaces and their principals, and the bytes that a
+ * principal takes in memory. */
 static void check_unevictable(struct core *c, const struct room *room)
 {
     const struct share *s = &c->unevictable_share;
-    uint64_t all = 0, of = 0;
+    uint64_t all = 0;
     for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
         MUST(room[i].unevictable == c->ns[i].unevictable);
         all += room[i].unevictable;
     }
-    for (uint32_t p = 0; p < s->holders; p++, of = 0) {
-        for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-            of += c->ns[i].id && principal_index(c, c->ns[i].principal) == p ? room[i].unevictable
-                                                                             : 0;
-        MUST(of == s->held[p]);
-    }
     MUST(all == s->used && all == c->m.unevictable_bytes);
-    for (uint32_t p = 0; p < s->holders; p++, of = 0) {
-        for (uint32_t i = 0; i < c->cfg.namespaces_max; i++)
-            of += c->ns[i].id && principal_index(c, c->ns[i].principal) == p ? room[i].held[0] : 0;
-        MUST(of == host_room_of(c, p));
+    for (uint32_t p = 0; p < s->holders; p++) {
+        uint64_t unevictable = 0, held = 0;
+        for (uint32_t i = 0; i < c->cfg.namespaces_max; i++) {
+            if (!c->ns[i].id || principal_index(c, c->ns[i].principal) != p)
+                continue;
+            unevictable += room[i].unevictable;
+            held += room[i].held[0];
+        }
+        MUST(unevictable == s->held[p] && held == host_room_of(c, p));
     }
     regions_check(c);
 }

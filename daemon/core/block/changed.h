@@ -13,11 +13,10 @@
 struct block;
 
 enum block_event {
-    BLOCK_UNLINKING =
-        1,            /* the block is about to leave index and chain; its parent is still known */
-    BLOCK_GONE = 2,   /* the block is DYING */
-    BLOCK_STORED = 4, /* the block is PRESENT, for the first time */
-    BLOCK_MOVED = 8,  /* a move has ended, with all its shards and x->err */
+    BLOCK_UNLINKING = 1,   /* it is about to leave index and chain; its parent is still known */
+    BLOCK_GONE = 2,        /* the block is DYING */
+    BLOCK_STORED = 4,      /* the block is PRESENT, for the first time */
+    BLOCK_MOVED = 8,       /* a move has ended, with all its shards and x->err */
     BLOCK_CHECKED = 0x10,  /* a verification of the block has ended */
     BLOCK_UNHELD = 0x20,   /* a hold, a copy, a pin or a name of the block has ended */
     BLOCK_CHILDLESS = 0x40 /* the block has lost a child */
